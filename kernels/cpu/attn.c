@@ -1,0 +1,426 @@
+/*
+ * Drivers of RoPE, the write of KV, and attention. A batch is planned once, in begin: each
+ * sequence's rows are cut into tiles, and a tile is either walked through all of its
+ * segments by one task (prefill), or has each segment computed by a task of its own and
+ * merged afterwards (decode, where there are few rows and long KV). Both do the same
+ * operations in the same order.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "kernels/cpu/cpu.h"
+
+#define TILE_ROWS 32u /* rows of a task in prefill */
+#define SPLIT_ROWS 8u /* sequences with at most so many rows have their segments split */
+#define ROPE_ROWS 8u
+
+static uint32_t n_segments(uint32_t pos)
+{
+	return pos / PFX_SEGMENT + 1;
+}
+
+static int push(struct pfx_attn_unit **list, uint32_t *n, uint32_t *cap, struct pfx_attn_unit u)
+{
+	if (*n == *cap) {
+		uint32_t grown = *cap * 2 + 64;
+		struct pfx_attn_unit *p = pfx_reallocarray(*list, grown, sizeof(*p));
+		if (p == NULL) {
+			return -ENOMEM;
+		}
+		*list = p;
+		*cap = grown;
+	}
+	(*list)[(*n)++] = u;
+	return 0;
+}
+
+static int plan_seq(struct pfx_plan *plan, const struct pfx_batch_seq *s, uint32_t seq)
+{
+	uint32_t rows = s->n_rows, segs;
+	int e = 0;
+
+	if (rows <= SPLIT_ROWS) {
+		segs = n_segments(s->pos0 + rows - 1);
+		struct pfx_attn_unit u = { seq, s->first_row, rows, 0, segs, plan->n_parts };
+		if (segs == 1) {
+			u.part = UINT32_MAX;
+			return push(&plan->units, &plan->n_units, &plan->units_cap, u);
+		}
+		plan->n_parts += segs * rows;
+		e = push(&plan->merges, &plan->n_merges, &plan->merges_cap, u);
+		for (uint32_t i = 0; i < segs && e == 0; i++) {
+			u.seg0 = i;
+			u.seg1 = i + 1;
+			e = push(&plan->units, &plan->n_units, &plan->units_cap, u);
+			u.part += rows;
+		}
+		return e;
+	}
+	/* The last rows see the most KV: first, so that no thread is left with one at the end. */
+	for (uint32_t end = rows; end > 0 && e == 0;) {
+		uint32_t n = (end - 1) % TILE_ROWS + 1;
+		end -= n;
+		struct pfx_attn_unit u = { seq, s->first_row + end, n, 0,
+			n_segments(s->pos0 + end + n - 1), UINT32_MAX };
+		e = push(&plan->units, &plan->n_units, &plan->units_cap, u);
+	}
+	return e;
+}
+
+static int grow_rows(struct pfx_plan *plan, uint32_t n_rows, uint32_t n_dims)
+{
+	pfx_free(plan->pos);
+	pfx_free(plan->seq);
+	pfx_free(plan->cs);
+	plan->pos = pfx_reallocarray(NULL, n_rows, sizeof(*plan->pos));
+	plan->seq = pfx_reallocarray(NULL, n_rows, sizeof(*plan->seq));
+	plan->cs = pfx_reallocarray(NULL, n_rows, (n_dims + 1) * sizeof(*plan->cs));
+	return plan->pos != NULL && plan->seq != NULL && plan->cs != NULL ? 0 : -ENOMEM;
+}
+
+static void fill_cs(void *arg, uint32_t task, uint32_t thread)
+{
+	struct pfx_device *dev = arg;
+	const struct pfx_rope *rope = &dev->rope;
+	uint32_t half = rope->n_dims / 2, end = (task + 1) * ROPE_ROWS;
+
+	for (uint32_t i = task * ROPE_ROWS; i < end && i < dev->batch->n_rows; i++) {
+		float *cs = dev->plan.cs + (size_t)i * rope->n_dims;
+		for (uint32_t j = 0; j < half; j++) {
+			double angle = (double)dev->plan.pos[i] * (double)rope->inv_freq[j];
+			cs[j] = (float)cos(angle) * rope->magnitude;
+			cs[half + j] = (float)sin(angle) * rope->magnitude;
+		}
+	}
+}
+
+int pfx_plan_batch(struct pfx_device *dev, const struct pfx_batch *batch)
+{
+	struct pfx_plan *plan = &dev->plan;
+	uint32_t next = 0;
+
+	plan->n_units = plan->n_merges = plan->n_parts = 0;
+	int e = grow_rows(plan, batch->n_rows, dev->rope.n_dims);
+	for (uint32_t i = 0; i < batch->n_seqs && e == 0; i++) {
+		const struct pfx_batch_seq *s = &batch->seqs[i];
+		PFX_ASSERT(s->first_row == next && s->n_rows != 0);
+		PFX_ASSERT(s->n_rows <= batch->n_rows - next);
+		next += s->n_rows;
+		for (uint32_t j = 0; j < s->n_rows; j++) {
+			plan->pos[s->first_row + j] = s->pos0 + j;
+			plan->seq[s->first_row + j] = i;
+		}
+		e = plan_seq(plan, s, i);
+	}
+	if (e != 0) {
+		return e;
+	}
+	PFX_ASSERT(next == batch->n_rows);
+	pfx_pool_run(dev->pool, fill_cs, dev, (batch->n_rows + ROPE_ROWS - 1) / ROPE_ROWS);
+	return 0;
+}
+
+void pfx_plan_free(struct pfx_plan *plan)
+{
+	pfx_free(plan->pos);
+	pfx_free(plan->seq);
+	pfx_free(plan->cs);
+	pfx_free(plan->units);
+	pfx_free(plan->merges);
+}
+
+struct rope_job {
+	struct pfx_device *dev;
+	struct pfx_kv *kv;
+	uint32_t layer, n_heads, width;
+	const float *q_norm, *k_norm;
+	float eps;
+	float *qkv;
+};
+
+static void write_kv(const struct rope_job *job, uint32_t row, const float *k, const float *v)
+{
+	const struct pfx_kv_shape *shape = &job->kv->shape;
+	const struct pfx_batch_seq *s = &job->dev->batch->seqs[job->dev->plan.seq[row]];
+	uint32_t pos = job->dev->plan.pos[row], dim = shape->head_dim, at = pos % shape->block_tokens;
+	uint16_t half[PFX_TILE];
+
+	if (pos < s->write_from) {
+		return;
+	}
+	PFX_ASSERT(pos / shape->block_tokens < s->n_blocks);
+	uint32_t block = s->blocks[pos / shape->block_tokens];
+	for (uint32_t h = 0; h < shape->n_kv_heads; h++, k += dim, v += dim) {
+		uint16_t *kb = pfx_kv_k(job->kv, block, job->layer, h) + at;
+		for (uint32_t d = 0; d < dim; d += PFX_TILE) {
+			uint32_t n = dim - d < PFX_TILE ? dim - d : PFX_TILE;
+			job->dev->variant->narrow(k + d, n, half);
+			for (uint32_t i = 0; i < n; i++) {
+				kb[(size_t)(d + i) * shape->block_tokens] = half[i];
+			}
+		}
+		job->dev->variant->narrow(v, dim,
+			pfx_kv_v(job->kv, block, job->layer, h) + (size_t)at * dim);
+	}
+}
+
+static void rope_rows(void *arg, uint32_t task, uint32_t thread)
+{
+	const struct rope_job *job = arg;
+	const struct pfx_variant *variant = job->dev->variant;
+	const struct pfx_rope *rope = &job->dev->rope;
+	uint32_t n_kv = job->kv->shape.n_kv_heads, dim = job->kv->shape.head_dim;
+	uint32_t end = (task + 1) * ROPE_ROWS;
+
+	for (uint32_t row = task * ROPE_ROWS; row < end && row < job->dev->batch->n_rows; row++) {
+		float *x = job->qkv + (size_t)row * job->width;
+		for (uint32_t h = 0; h < job->n_heads + n_kv; h++) {
+			const float *norm = h < job->n_heads ? job->q_norm : job->k_norm;
+			if (norm != NULL) {
+				variant->rmsnorm(x + h * dim, norm, job->eps, dim, x + h * dim);
+			}
+			variant->rope(rope->kind, rope->n_dims,
+				job->dev->plan.cs + (size_t)row * rope->n_dims, x + h * dim);
+		}
+		write_kv(job, row, x + job->n_heads * dim, x + (job->n_heads + n_kv) * dim);
+	}
+}
+
+int pfx_cpu_rope_kv(struct pfx_device *dev, struct pfx_kv *kv, uint32_t layer, uint32_t n_heads,
+	const struct pfx_weight *q_norm, const struct pfx_weight *k_norm, float eps,
+	struct pfx_mem *qkv)
+{
+	uint32_t dim = kv->shape.head_dim;
+	struct rope_job job = { dev, kv, layer, n_heads, (n_heads + 2 * kv->shape.n_kv_heads) * dim,
+		q_norm == NULL ? NULL : q_norm->base, k_norm == NULL ? NULL : k_norm->base, eps,
+		qkv->data };
+
+	PFX_ASSERT(dev->batch != NULL && layer < kv->shape.n_layers);
+	PFX_ASSERT(dev->rope.n_dims <= dim);
+	PFX_ASSERT((q_norm == NULL || q_norm->n == dim) && (k_norm == NULL || k_norm->n == dim));
+	PFX_ASSERT((size_t)dev->batch->n_rows * job.width * sizeof(float) <= qkv->bytes);
+	pfx_pool_run(dev->pool, rope_rows, &job, (dev->batch->n_rows + ROPE_ROWS - 1) / ROPE_ROWS);
+	return 0;
+}
+
+struct attn_job {
+	struct pfx_device *dev;
+	const struct pfx_kv *kv;
+	uint32_t layer, n_heads, group, width, dim, dim_pad;
+	float q_scale;
+	const float *qkv;
+	float *y;
+	uint32_t vectors_max; /* query vectors of a task */
+};
+
+/* A thread's memory, in floats. */
+struct attn_scratch {
+	float *k, *v, *q, *p, *m, *l, *o, *run_m, *run_l, *run_o;
+	uint32_t *n_valid;
+};
+
+static size_t place(float **at, float *base, size_t used, size_t n)
+{
+	*at = base == NULL ? NULL : base + used;
+	return used + ((n + 15) & ~(size_t)15);
+}
+
+/* Lays the scratch out; returns its size in bytes. base may be NULL to learn just that. */
+static size_t lay_scratch(const struct attn_job *job, float *base, struct attn_scratch *s)
+{
+	size_t n = job->vectors_max, pad = job->dim_pad, used = 0;
+	float *valid;
+
+	used = place(&s->k, base, used, (size_t)job->dim * PFX_SEGMENT);
+	used = place(&s->v, base, used, PFX_SEGMENT * pad);
+	used = place(&s->q, base, used, n * pad);
+	used = place(&s->p, base, used, n * PFX_SEGMENT);
+	used = place(&s->o, base, used, n * pad);
+	used = place(&s->run_o, base, used, n * pad);
+	used = place(&s->m, base, used, n);
+	used = place(&s->l, base, used, n);
+	used = place(&s->run_m, base, used, n);
+	used = place(&s->run_l, base, used, n);
+	used = place(&valid, base, used, n);
+	s->n_valid = (uint32_t *)valid;
+	return used * sizeof(float);
+}
+
+static void load_q(const struct attn_job *job, const struct pfx_attn_unit *u, uint32_t kv_head,
+	float *q)
+{
+	for (uint32_t i = 0; i < u->n_rows * job->group; i++, q += job->dim_pad) {
+		uint32_t row = u->row + i / job->group, head = kv_head * job->group + i % job->group;
+		const float *x = job->qkv + (size_t)row * job->width + head * job->dim;
+		for (uint32_t d = 0; d < job->dim_pad; d++) {
+			q[d] = d < job->dim ? x[d] * job->q_scale : 0;
+		}
+	}
+}
+
+static void load_segment(const struct attn_job *job, const struct pfx_attn_unit *u,
+	uint32_t kv_head, uint32_t seg, uint32_t n, const struct attn_scratch *s)
+{
+	const struct pfx_batch_seq *seq = &job->dev->batch->seqs[u->seq];
+	uint32_t b = job->kv->shape.block_tokens;
+
+	for (uint32_t at = 0; at < n; at += b) {
+		uint32_t i = (seg * PFX_SEGMENT + at) / b;
+		PFX_ASSERT(i < seq->n_blocks);
+		job->dev->variant->load_kv(pfx_kv_k(job->kv, seq->blocks[i], job->layer, kv_head),
+			pfx_kv_v(job->kv, seq->blocks[i], job->layer, kv_head), job->dim, job->dim_pad, b,
+			n - at < b ? n - at : b, s->k + at, s->v + (size_t)at * job->dim_pad);
+	}
+}
+
+/*
+ * One segment for those rows of the unit that see any of it; results go to m, l, o of
+ * scratch. Returns the first such vector.
+ */
+static uint32_t do_segment(const struct attn_job *job, const struct pfx_attn_unit *u,
+	uint32_t kv_head, uint32_t seg, const struct attn_scratch *s)
+{
+	uint32_t start = seg * PFX_SEGMENT, first = 0, n = 0;
+
+	for (uint32_t i = 0; i < u->n_rows * job->group; i++) {
+		uint32_t pos = job->dev->plan.pos[u->row + i / job->group];
+		if (pos < start) {
+			first = i + 1;
+			continue;
+		}
+		n = pos - start + 1 < PFX_SEGMENT ? pos - start + 1 : PFX_SEGMENT;
+		s->n_valid[i] = n;
+	}
+	load_segment(job, u, kv_head, seg, n, s);
+	struct pfx_attn a = { job->dim, job->dim_pad, u->n_rows * job->group - first,
+		s->q + (size_t)first * job->dim_pad, s->n_valid + first, s->k, s->v, s->p,
+		s->m + first, s->l + first, s->o + (size_t)first * job->dim_pad };
+	job->dev->variant->attn(&a);
+	return first;
+}
+
+static void finish(const struct attn_job *job, uint32_t row, uint32_t head, float l, const float *o)
+{
+	float *y = job->y + ((size_t)row * job->n_heads + head) * job->dim, inv = 1 / l;
+
+	for (uint32_t d = 0; d < job->dim; d++) {
+		y[d] = o[d] * inv;
+	}
+}
+
+/* Partial result of (vector i of the unit, KV head): m, l, then o. */
+static float *partial(const struct attn_job *job, uint32_t part, uint32_t kv_head, uint32_t i)
+{
+	size_t at = ((size_t)part * job->kv->shape.n_kv_heads + kv_head) * job->group + i;
+
+	return job->dev->partials + at * (job->dim_pad + PFX_TILE);
+}
+
+static void keep_partials(const struct attn_job *job, const struct pfx_attn_unit *u,
+	uint32_t kv_head, uint32_t first, const struct attn_scratch *s)
+{
+	for (uint32_t i = first; i < u->n_rows * job->group; i++) {
+		float *to = partial(job, u->part + i / job->group, kv_head, i % job->group);
+		to[0] = s->m[i];
+		to[1] = s->l[i];
+		memcpy(to + PFX_TILE, s->o + (size_t)i * job->dim_pad, job->dim_pad * sizeof(*to));
+	}
+}
+
+static void attn_task(void *arg, uint32_t task, uint32_t thread)
+{
+	const struct attn_job *job = arg;
+	struct pfx_device *dev = job->dev;
+	uint32_t n_kv = job->kv->shape.n_kv_heads, kv_head = task % n_kv;
+	const struct pfx_attn_unit *u = &dev->plan.units[task / n_kv];
+	uint32_t n = u->n_rows * job->group, pad = job->dim_pad;
+	struct attn_scratch s;
+
+	lay_scratch(job, (float *)(dev->scratch + thread * dev->scratch_each), &s);
+	load_q(job, u, kv_head, s.q);
+	for (uint32_t seg = u->seg0; seg < u->seg1; seg++) {
+		uint32_t first = do_segment(job, u, kv_head, seg, &s);
+		if (u->part != UINT32_MAX) {
+			keep_partials(job, u, kv_head, first, &s);
+			continue;
+		}
+		for (uint32_t i = first; i < n; i++) {
+			if (seg == 0) {
+				s.run_m[i] = s.m[i];
+				s.run_l[i] = s.l[i];
+				memcpy(s.run_o + (size_t)i * pad, s.o + (size_t)i * pad, pad * sizeof(float));
+			} else {
+				dev->variant->attn_merge(pad, &s.run_m[i], &s.run_l[i],
+					s.run_o + (size_t)i * pad, s.m[i], s.l[i], s.o + (size_t)i * pad);
+			}
+		}
+	}
+	for (uint32_t i = 0; i < n && u->part == UINT32_MAX; i++) {
+		finish(job, u->row + i / job->group, kv_head * job->group + i % job->group, s.run_l[i],
+			s.run_o + (size_t)i * pad);
+	}
+}
+
+static void merge_task(void *arg, uint32_t task, uint32_t thread)
+{
+	const struct attn_job *job = arg;
+	struct pfx_device *dev = job->dev;
+	uint32_t n_kv = job->kv->shape.n_kv_heads, kv_head = task % n_kv;
+	const struct pfx_attn_unit *u = &dev->plan.merges[task / n_kv];
+
+	for (uint32_t i = 0; i < u->n_rows * job->group; i++) {
+		uint32_t row = i / job->group, h = i % job->group;
+		float *run = partial(job, u->part + row, kv_head, h);
+		for (uint32_t seg = 1; seg < n_segments(dev->plan.pos[u->row + row]); seg++) {
+			const float *p = partial(job, u->part + seg * u->n_rows + row, kv_head, h);
+			dev->variant->attn_merge(job->dim_pad, &run[0], &run[1], run + PFX_TILE, p[0], p[1],
+				p + PFX_TILE);
+		}
+		finish(job, u->row + row, kv_head * job->group + h, run[1], run + PFX_TILE);
+	}
+}
+
+static int grow_partials(const struct attn_job *job)
+{
+	struct pfx_device *dev = job->dev;
+	size_t n = (size_t)dev->plan.n_parts * job->n_heads * (job->dim_pad + PFX_TILE);
+
+	if (n > dev->partials_cap) {
+		pfx_free(dev->partials);
+		dev->partials = pfx_aligned_alloc(64, n * sizeof(float));
+		dev->partials_cap = dev->partials == NULL ? 0 : n;
+	}
+	return n == 0 || dev->partials != NULL ? 0 : -ENOMEM;
+}
+
+int pfx_cpu_attention(struct pfx_device *dev, const struct pfx_kv *kv, uint32_t layer,
+	uint32_t n_heads, float scale, const struct pfx_mem *qkv, struct pfx_mem *y)
+{
+	uint32_t n_kv = kv->shape.n_kv_heads, dim = kv->shape.head_dim;
+	struct attn_job job = { .dev = dev, .kv = kv, .layer = layer, .n_heads = n_heads,
+		.group = n_heads / n_kv, .width = (n_heads + 2 * n_kv) * dim, .dim = dim,
+		.dim_pad = (dim + PFX_TILE - 1) / PFX_TILE * PFX_TILE,
+		.q_scale = scale * 1.44269504f, .qkv = qkv->data, .y = y->data };
+	struct attn_scratch s;
+	int e;
+
+	PFX_ASSERT(dev->batch != NULL && layer < kv->shape.n_layers && n_heads % n_kv == 0);
+	PFX_ASSERT((size_t)dev->batch->n_rows * job.width * sizeof(float) <= qkv->bytes);
+	PFX_ASSERT((size_t)dev->batch->n_rows * n_heads * dim * sizeof(float) <= y->bytes);
+	job.vectors_max = TILE_ROWS * job.group;
+	e = pfx_scratch(dev, lay_scratch(&job, NULL, &s));
+	if (e == 0) {
+		e = grow_partials(&job);
+	}
+	if (e != 0) {
+		return e;
+	}
+	pfx_pool_run(dev->pool, attn_task, &job, dev->plan.n_units * n_kv);
+	pfx_pool_run(dev->pool, merge_task, &job, dev->plan.n_merges * n_kv);
+	return 0;
+}

@@ -1,0 +1,121 @@
+/*
+ * The KV arena: blocks side by side in one mapping that the system fills with zero pages on
+ * use. A block is [layer][K, V][kv_head] planes of f16; a K plane is [head_dim][block_tokens],
+ * so that scores are computed with positions side by side, a V plane is
+ * [block_tokens][head_dim].
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/error.h"
+#include "kernels/cpu/cpu.h"
+
+size_t pfx_cpu_kv_block_bytes(const struct pfx_kv_shape *shape)
+{
+	return (size_t)shape->n_layers * 2 * shape->n_kv_heads * shape->head_dim *
+		shape->block_tokens * sizeof(uint16_t);
+}
+
+int pfx_cpu_kv_open(struct pfx_device *dev, const struct pfx_kv_shape *shape, uint32_t n_blocks,
+	struct pfx_kv **out)
+{
+	struct pfx_kv *kv;
+	uint32_t b = shape->block_tokens;
+
+	if (shape->type != PFX_F16) {
+		return PFX_E_UNSUPPORTED;
+	}
+	if (n_blocks == 0 || shape->n_layers == 0 || shape->n_kv_heads == 0 || shape->head_dim == 0 ||
+		b == 0 || b > PFX_SEGMENT || (b & (b - 1)) != 0) {
+		return -EINVAL;
+	}
+	kv = pfx_calloc(1, sizeof(*kv));
+	if (kv == NULL) {
+		return -ENOMEM;
+	}
+	kv->shape = *shape;
+	kv->plane = (size_t)shape->head_dim * b;
+	kv->block_bytes = pfx_cpu_kv_block_bytes(shape);
+	kv->n_blocks = n_blocks;
+	if (kv->block_bytes > SIZE_MAX / n_blocks) {
+		pfx_free(kv);
+		return -ENOMEM;
+	}
+	kv->map_bytes = kv->block_bytes * n_blocks;
+	kv->base = mmap(NULL, kv->map_bytes, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (kv->base == MAP_FAILED) {
+		pfx_free(kv);
+		return -ENOMEM;
+	}
+	/* Planes are a few KiB and lie all over the arena: large pages spare the page walks. */
+	madvise(kv->base, kv->map_bytes, MADV_HUGEPAGE);
+	*out = kv;
+	return 0;
+}
+
+void pfx_cpu_kv_close(struct pfx_device *dev, struct pfx_kv *kv)
+{
+	if (kv != NULL) {
+		PFX_ASSERT(munmap(kv->base, kv->map_bytes) == 0);
+		pfx_free(kv);
+	}
+}
+
+static uint16_t *plane(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint32_t which,
+	uint32_t head)
+{
+	size_t i = ((size_t)layer * 2 + which) * kv->shape.n_kv_heads + head;
+
+	PFX_ASSERT(block < kv->n_blocks);
+	return (uint16_t *)(kv->base + block * kv->block_bytes) + i * kv->plane;
+}
+
+uint16_t *pfx_kv_k(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint32_t head)
+{
+	return plane(kv, block, layer, 0, head);
+}
+
+uint16_t *pfx_kv_v(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint32_t head)
+{
+	return plane(kv, block, layer, 1, head);
+}
+
+int pfx_cpu_kv_copy(struct pfx_device *dev, struct pfx_kv *kv, uint32_t dst, uint32_t src,
+	uint32_t n)
+{
+	uint32_t b = kv->shape.block_tokens, dim = kv->shape.head_dim;
+
+	PFX_ASSERT(dst < kv->n_blocks && src < kv->n_blocks && n <= b && dst != src);
+	for (uint32_t layer = 0; layer < kv->shape.n_layers; layer++) {
+		for (uint32_t head = 0; head < kv->shape.n_kv_heads; head++) {
+			uint16_t *to = pfx_kv_k(kv, dst, layer, head);
+			const uint16_t *from = pfx_kv_k(kv, src, layer, head);
+			for (uint32_t d = 0; d < dim; d++) {
+				memcpy(to + (size_t)d * b, from + (size_t)d * b, n * sizeof(*to));
+			}
+			memcpy(pfx_kv_v(kv, dst, layer, head), pfx_kv_v(kv, src, layer, head),
+				(size_t)n * dim * sizeof(*to));
+		}
+	}
+	return 0;
+}
+
+int pfx_cpu_kv_read(struct pfx_device *dev, const struct pfx_kv *kv, uint32_t block, void *dst)
+{
+	PFX_ASSERT(block < kv->n_blocks);
+	memcpy(dst, kv->base + block * kv->block_bytes, kv->block_bytes);
+	return 0;
+}
+
+int pfx_cpu_kv_write(struct pfx_device *dev, struct pfx_kv *kv, uint32_t block, const void *src)
+{
+	PFX_ASSERT(block < kv->n_blocks);
+	memcpy(kv->base + block * kv->block_bytes, src, kv->block_bytes);
+	return 0;
+}

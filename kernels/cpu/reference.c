@@ -1,0 +1,273 @@
+/*
+ * The reference variant: plain loops that say what each kernel computes, operation by
+ * operation. fmaf stands where the fast variants use a fused multiply-add, nowhere else
+ * (this folder is built with -ffp-contract=off); sums that the fast variants keep in 16 lanes
+ * are kept in 16 lanes here.
+ */
+#include "config.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/exp2.h"
+#include "kernels/dtype_group.h"
+
+static int usable(void)
+{
+	return 1;
+}
+
+static float exp2_poly(float x)
+{
+	float t, f, p;
+	uint32_t bits, n;
+
+	x = x > PFX_EXP2_MIN ? x : PFX_EXP2_MIN;
+	x = x < PFX_EXP2_MAX ? x : PFX_EXP2_MAX;
+	t = x + PFX_EXP2_MAGIC;
+	f = x - (t - PFX_EXP2_MAGIC);
+	p = fmaf(PFX_EXP2_C6, f, PFX_EXP2_C5);
+	p = fmaf(p, f, PFX_EXP2_C4);
+	p = fmaf(p, f, PFX_EXP2_C3);
+	p = fmaf(p, f, PFX_EXP2_C2);
+	p = fmaf(p, f, PFX_EXP2_C1);
+	p = fmaf(p, f, 1.0f);
+	memcpy(&n, &t, 4);
+	memcpy(&bits, &p, 4);
+	bits += n << 23;
+	memcpy(&p, &bits, 4);
+	return p;
+}
+
+/* 16 lanes to one, in the order of halving the vector. */
+static float sum_lanes(float s[PFX_TILE])
+{
+	for (uint32_t w = PFX_TILE / 2; w > 0; w /= 2) {
+		for (uint32_t i = 0; i < w; i++) {
+			s[i] += s[i + w];
+		}
+	}
+	return s[0];
+}
+
+static void quantise_group(const float *x, int16_t *v, float *s, float *sum)
+{
+	uint32_t bits, max = 0;
+	int32_t total = 0;
+	float amax, inv;
+
+	for (uint32_t i = 0; i < PFX_GROUP; i++) {
+		memcpy(&bits, &x[i], 4);
+		bits &= 0x7fffffffu;
+		max = bits > max ? bits : max;
+	}
+	memcpy(&amax, &max, 4);
+	if (max >= 0x7f800000u || amax < 1e-30f) {
+		memset(v, 0, PFX_GROUP * sizeof(*v));
+		*s = max >= 0x7f800000u ? NAN : 0;
+		*sum = *s;
+		return;
+	}
+	inv = 32767.0f / amax;
+	for (uint32_t i = 0; i < PFX_GROUP; i++) {
+		v[i] = (int16_t)rintf(x[i] * inv);
+		total += v[i];
+	}
+	*s = amax / 32767.0f;
+	*sum = *s * (float)total;
+}
+
+static void quantise(const float *x, uint32_t k, int16_t *v, float *s, float *sum)
+{
+	for (uint32_t g = 0; g < k / PFX_GROUP; g++) {
+		quantise_group(x + g * PFX_GROUP, v + g * PFX_GROUP, s + g, sum + g);
+	}
+}
+
+/*
+ * One output of some rows: for each group in ascending order the integers' sum, exact,
+ * times the product of both scales, for each half that has a scale of its own; then the
+ * minimum times the activations' sum.
+ */
+static void dot_integers(const struct pfx_gemm *gm, const struct pfx_part *p, uint32_t n,
+	uint32_t row0, uint32_t n_rows, float *acc)
+{
+	uint32_t span = PFX_GROUP / p->n_scales;
+	float scale[2], min;
+	int8_t q[PFX_GROUP];
+
+	for (uint32_t g = 0; g < p->n_groups; g++) {
+		pfx_unpack_group(p, n, g, q, scale, &min);
+		for (uint32_t i = 0; i < n_rows; i++) {
+			const int16_t *v = gm->q.v + (size_t)(row0 + i) * gm->k + g * PFX_GROUP;
+			size_t at = (size_t)(row0 + i) * p->n_groups + g;
+			for (uint32_t h = 0; h < p->n_scales; h++) {
+				int32_t dot = 0;
+				for (uint32_t kk = h * span; kk < (h + 1) * span; kk++) {
+					dot += q[kk] * v[kk];
+				}
+				acc[i] = fmaf(scale[h] * gm->q.s[at], (float)dot, acc[i]);
+			}
+			if (p->has_min) {
+				acc[i] = fmaf(min, gm->q.sum[at], acc[i]);
+			}
+		}
+	}
+}
+
+static void dot_floats(const struct pfx_gemm *gm, const struct pfx_part *p, uint32_t n,
+	uint32_t row0, uint32_t n_rows, float *acc)
+{
+	for (uint32_t k = 0; k < gm->k; k++) {
+		float w = pfx_unpack_float(p, n, k);
+		for (uint32_t i = 0; i < n_rows; i++) {
+			acc[i] = fmaf(w, gm->x[(size_t)(row0 + i) * gm->k + k], acc[i]);
+		}
+	}
+}
+
+static void gemm(const struct pfx_gemm *g, const struct pfx_part *p, uint32_t tile0,
+	uint32_t n_tiles, uint32_t row0, uint32_t n_rows, void *scratch)
+{
+	uint32_t end = (tile0 + n_tiles) * PFX_TILE;
+	float *acc = scratch; /* [n_rows] */
+
+	for (uint32_t n = tile0 * PFX_TILE; n < end && n < p->n; n++) {
+		memset(acc, 0, n_rows * sizeof(*acc));
+		if (p->n_groups != 0) {
+			dot_integers(g, p, n, row0, n_rows, acc);
+		} else {
+			dot_floats(g, p, n, row0, n_rows, acc);
+		}
+		for (uint32_t i = 0; i < n_rows; i++) {
+			float *y = g->y + (size_t)(row0 + i) * g->n + p->n0 + n;
+			if (g->bias != NULL) {
+				acc[i] += g->bias[p->n0 + n];
+			}
+			*y = g->add ? acc[i] + *y : acc[i];
+		}
+	}
+}
+
+static void rmsnorm(const float *x, const float *w, float eps, uint32_t dim, float *y)
+{
+	float lanes[PFX_TILE] = { 0 }, r;
+
+	for (uint32_t i = 0; i < dim; i++) {
+		lanes[i % PFX_TILE] = fmaf(x[i], x[i], lanes[i % PFX_TILE]);
+	}
+	r = 1.0f / sqrtf(sum_lanes(lanes) / (float)dim + eps);
+	for (uint32_t i = 0; i < dim; i++) {
+		y[i] = x[i] * r * w[i];
+	}
+}
+
+static void gated(enum pfx_act act, const float *gate, const float *up, uint32_t n, float *y)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		float x = gate[i], e;
+		if (act == PFX_ACT_SILU) {
+			e = x * -PFX_LOG2E;
+		} else {
+			e = x * fmaf(PFX_GELU_B, x * x, PFX_GELU_A);
+		}
+		y[i] = x / (1.0f + exp2_poly(e)) * up[i];
+	}
+}
+
+static void rope(enum pfx_rope_kind kind, uint32_t n_dims, const float *cs, float *x)
+{
+	uint32_t half = n_dims / 2;
+
+	for (uint32_t i = 0; i < half; i++) {
+		float *a = kind == PFX_ROPE_PAIRS ? &x[2 * i] : &x[i];
+		float *b = kind == PFX_ROPE_PAIRS ? &x[2 * i + 1] : &x[i + half];
+		float c = cs[i], s = cs[half + i], x0 = *a, x1 = *b;
+		*a = fmaf(x0, c, -(x1 * s));
+		*b = fmaf(x0, s, x1 * c);
+	}
+}
+
+static void load_kv(const uint16_t *kb, const uint16_t *vb, uint32_t head_dim, uint32_t dim_pad,
+	uint32_t block_tokens, uint32_t n, float *k, float *v)
+{
+	for (uint32_t d = 0; d < head_dim; d++) {
+		for (uint32_t i = 0; i < n; i++) {
+			k[d * PFX_SEGMENT + i] = pfx_f16_to_f32(kb[d * block_tokens + i]);
+		}
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		for (uint32_t d = 0; d < dim_pad; d++) {
+			v[i * dim_pad + d] = d < head_dim ? pfx_f16_to_f32(vb[i * head_dim + d]) : 0;
+		}
+	}
+}
+
+static void attn_vector(const struct pfx_attn *a, uint32_t i)
+{
+	const float *q = a->q + (size_t)i * a->dim_pad;
+	float *p = a->p + (size_t)i * PFX_SEGMENT, *o = a->o + (size_t)i * a->dim_pad;
+	float lanes[PFX_TILE] = { 0 }, m = -INFINITY;
+	uint32_t n = a->n_valid[i];
+
+	for (uint32_t j = 0; j < n; j++) {
+		p[j] = 0;
+		for (uint32_t d = 0; d < a->head_dim; d++) {
+			p[j] = fmaf(q[d], a->k[d * PFX_SEGMENT + j], p[j]);
+		}
+		m = p[j] > m ? p[j] : m;
+	}
+	for (uint32_t j = 0; j < n; j++) {
+		p[j] = exp2_poly(p[j] - m);
+		lanes[j % PFX_TILE] += p[j];
+	}
+	a->m[i] = m;
+	a->l[i] = sum_lanes(lanes);
+	for (uint32_t d = 0; d < a->dim_pad; d++) {
+		o[d] = 0;
+		for (uint32_t j = 0; j < n; j++) {
+			o[d] = fmaf(p[j], a->v[j * a->dim_pad + d], o[d]);
+		}
+	}
+}
+
+static void attn(const struct pfx_attn *a)
+{
+	for (uint32_t i = 0; i < a->n; i++) {
+		attn_vector(a, i);
+	}
+}
+
+static void attn_merge(uint32_t dim_pad, float *run_m, float *run_l, float *run_o, float m, float l,
+	const float *o)
+{
+	float top = *run_m > m ? *run_m : m, a = exp2_poly(*run_m - top), b = exp2_poly(m - top);
+
+	*run_m = top;
+	*run_l = fmaf(*run_l, a, l * b);
+	for (uint32_t d = 0; d < dim_pad; d++) {
+		run_o[d] = fmaf(run_o[d], a, o[d] * b);
+	}
+}
+
+static void narrow(const float *x, uint32_t n, uint16_t *y)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		y[i] = pfx_f32_to_f16(x[i]);
+	}
+}
+
+const struct pfx_variant pfx_variant_reference = {
+	.name = "reference",
+	.usable = usable,
+	.quantise = quantise,
+	.gemm = gemm,
+	.rmsnorm = rmsnorm,
+	.gated = gated,
+	.rope = rope,
+	.load_kv = load_kv,
+	.attn = attn,
+	.attn_merge = attn_merge,
+	.narrow = narrow,
+};
