@@ -1,0 +1,40 @@
+#ifndef PFX_RADIX_KIDS_H
+#define PFX_RADIX_KIDS_H
+
+/*
+ * The children of one node, ordered by the tokens of their first block. The set is free of
+ * prefixes: no child's first block is the beginning of another's (rule 6), so the child
+ * that shares most with a query is a neighbour of the place where the query would stand,
+ * and the way down to that place meets it.
+ *
+ * An intrusive treap with up-pointers. Depth is about 2 ln n.
+ */
+
+#include "radix/node.h"
+
+/*
+ * The child with the longest common prefix with q[0..n), n > 0; *common is its length, of
+ * which at most a block is looked at. Of several the first in order. NULL, and *common 0,
+ * when none shares a token.
+ */
+struct pfx_node *pfx_kids_best(const struct pfx_node *parent, const uint32_t *q, uint32_t n,
+	uint32_t block_tokens, uint32_t *common);
+
+void pfx_kids_insert(struct pfx_node *parent, struct pfx_node *x, uint32_t block_tokens);
+void pfx_kids_remove(struct pfx_node *parent, struct pfx_node *x);
+/* Puts y, which has the same first block, in the place of x; they swap priorities. */
+void pfx_kids_replace(struct pfx_node *parent, struct pfx_node *x, struct pfx_node *y);
+
+/* In order; NULL ends. */
+struct pfx_node *pfx_kids_first(const struct pfx_node *parent);
+struct pfx_node *pfx_kids_next(const struct pfx_node *x);
+struct pfx_node *pfx_kids_prev(const struct pfx_node *x);
+
+/* Below 0, 0, above 0: how q[0..n) stands to the first block of x; *common as above. */
+int pfx_kids_compare(const uint32_t *q, uint32_t n, const struct pfx_node *x,
+	uint32_t block_tokens, uint32_t *common);
+
+/* Heap order, up-pointers and priorities of one treap: 1 when sound. */
+int pfx_kids_sound(const struct pfx_node *parent);
+
+#endif

@@ -1,0 +1,84 @@
+#include "radix/pool.h"
+
+#include <errno.h>
+
+#include "base/alloc.h"
+#include "base/assert.h"
+
+#define TO(state) (1u << PFX_BLOCK_##state)
+
+/*
+ * From each state, where a block may go. What is in flight (spilling, fetching, saving)
+ * holds memory that a copy reads or writes, so none of these but a failed fetch may be
+ * freed: a copy ends first.
+ */
+static const uint8_t arrows[PFX_BLOCK_STATES] = {
+	[PFX_BLOCK_FREE] = TO(FILLING) | TO(FETCHING),
+	[PFX_BLOCK_FILLING] = TO(READY) | TO(FREE),
+	[PFX_BLOCK_READY] = TO(SPILLING) | TO(SAVING) | TO(FREE),
+	[PFX_BLOCK_SPILLING] = TO(READY),
+	[PFX_BLOCK_FETCHING] = TO(READY) | TO(FREE),
+	[PFX_BLOCK_SAVING] = TO(READY),
+};
+
+int pfx_pool_init(struct pfx_pool *pool, uint32_t n)
+{
+	*pool = (struct pfx_pool){
+		.state = pfx_calloc(n, sizeof(*pool->state)),
+		.free = pfx_calloc(n, sizeof(*pool->free)),
+		.n = n,
+	};
+	if (pool->state == NULL || pool->free == NULL) {
+		pfx_pool_fini(pool);
+		return -ENOMEM;
+	}
+	/* Lowest numbers on top, so that memory is touched only as far as it is needed. */
+	for (uint32_t i = 0; i < n; i++) {
+		pool->free[i] = n - 1 - i;
+	}
+	pool->count[PFX_BLOCK_FREE] = n;
+	return 0;
+}
+
+void pfx_pool_fini(struct pfx_pool *pool)
+{
+	pfx_free(pool->state);
+	pfx_free(pool->free);
+	*pool = (struct pfx_pool){ 0 };
+}
+
+int pfx_pool_may(enum pfx_block_state from, enum pfx_block_state to)
+{
+	return (arrows[from] >> to) & 1;
+}
+
+static void change(struct pfx_pool *pool, pfx_block_t block, enum pfx_block_state to)
+{
+	PFX_ASSERT(block < pool->n);
+	PFX_ASSERT(pfx_pool_may(pool->state[block], to));
+	pool->count[pool->state[block]]--;
+	pool->count[to]++;
+	pool->state[block] = to;
+}
+
+pfx_block_t pfx_pool_take(struct pfx_pool *pool, enum pfx_block_state state)
+{
+	pfx_block_t block;
+
+	PFX_ASSERT(pool->count[PFX_BLOCK_FREE] > 0);
+	block = pool->free[pool->count[PFX_BLOCK_FREE] - 1];
+	change(pool, block, state);
+	return block;
+}
+
+void pfx_pool_move(struct pfx_pool *pool, pfx_block_t block, enum pfx_block_state to)
+{
+	PFX_ASSERT(to != PFX_BLOCK_FREE);
+	change(pool, block, to);
+}
+
+void pfx_pool_release(struct pfx_pool *pool, pfx_block_t block)
+{
+	change(pool, block, PFX_BLOCK_FREE);
+	pool->free[pool->count[PFX_BLOCK_FREE] - 1] = block;
+}

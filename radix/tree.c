@@ -1,0 +1,424 @@
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/rng.h"
+#include "radix/kids.h"
+#include "radix/priv.h"
+
+/*
+ * memcmp runs at the speed of memory but does not say where; so it goes ahead in large
+ * steps, then in small ones, and only the last few tokens are looked at one by one.
+ */
+uint32_t pfx_common(const uint32_t *a, const uint32_t *b, uint32_t n)
+{
+	uint32_t i = 0;
+
+	while (n - i >= 1024 && memcmp(a + i, b + i, 1024 * sizeof(*a)) == 0) {
+		i += 1024;
+	}
+	while (n - i >= 32 && memcmp(a + i, b + i, 32 * sizeof(*a)) == 0) {
+		i += 32;
+	}
+	while (i < n && a[i] == b[i]) {
+		i++;
+	}
+	return i;
+}
+
+static size_t run_bytes(const struct pfx_cache *cache, uint32_t cap)
+{
+	return (size_t)cap * (cache->block_tokens + 1) * sizeof(uint32_t);
+}
+
+void pfx_root_init(struct pfx_space *space)
+{
+	space->root = (struct pfx_node){ .space = space, .marks = PFX_MARK_NONE };
+	pfx_list_init(&space->root.order);
+	pfx_root_renew(space);
+}
+
+void pfx_root_renew(struct pfx_space *space)
+{
+	space->root.digest = pfx_rng_mix(space->hash, space->epoch++);
+}
+
+struct pfx_node *pfx_node_new(struct pfx_cache *cache, struct pfx_node *parent, uint32_t cap)
+{
+	struct pfx_node *x = pfx_malloc(sizeof(*x));
+	uint32_t *run = pfx_malloc(run_bytes(cache, cap));
+
+	if (x == NULL || run == NULL) {
+		pfx_free(x);
+		pfx_free(run);
+		return NULL;
+	}
+	*x = (struct pfx_node){
+		.parent = parent,
+		.space = parent->space,
+		.run = run,
+		.digest = parent->digest,
+		.start = pfx_node_end(parent),
+		.cap = cap,
+		.prio = (uint32_t)pfx_rng_next(&cache->prio),
+		.marks = PFX_MARK_NONE,
+	};
+	pfx_list_init(&x->order);
+	cache->index_bytes += sizeof(*x) + run_bytes(cache, cap);
+	return x;
+}
+
+/* Tokens first, then blocks: so the blocks move when the room for tokens changes. */
+static int resize(struct pfx_cache *cache, struct pfx_node *x, uint32_t cap)
+{
+	size_t block_bytes = (size_t)pfx_node_n_blocks(x, cache->shift) * sizeof(pfx_block_t);
+	uint32_t *run = x->run;
+	uint32_t old = x->cap;
+
+	if (cap < old) {
+		memmove(run + ((size_t)cap << cache->shift), run + ((size_t)old << cache->shift),
+			block_bytes);
+	}
+	run = pfx_realloc(run, run_bytes(cache, cap));
+	if (run == NULL && cap > old) {
+		return -1;
+	}
+	if (run != NULL) {
+		x->run = run;
+	}
+	if (cap > old) {
+		memmove(run + ((size_t)cap << cache->shift), run + ((size_t)old << cache->shift),
+			block_bytes);
+	}
+	x->cap = cap;
+	cache->index_bytes += run_bytes(cache, cap) - run_bytes(cache, old);
+	return 0;
+}
+
+int pfx_node_grow(struct pfx_cache *cache, struct pfx_node *x, uint32_t cap_blocks)
+{
+	uint32_t cap = x->cap + x->cap / 2;
+
+	if (cap_blocks <= x->cap) {
+		return 0;
+	}
+	return resize(cache, x, cap > cap_blocks ? cap : cap_blocks);
+}
+
+void pfx_node_trim(struct pfx_cache *cache, struct pfx_node *x)
+{
+	uint32_t need = pfx_node_n_blocks(x, cache->shift);
+
+	if (x->cap > need && x->run != NULL) {
+		resize(cache, x, need);
+	}
+}
+
+void pfx_node_append(struct pfx_cache *cache, struct pfx_node *x, const uint32_t *tokens,
+	uint32_t n, const pfx_block_t *blocks)
+{
+	uint32_t B = cache->block_tokens;
+	uint32_t old = pfx_node_n_blocks(x, cache->shift);
+	uint32_t full = x->n >> cache->shift;
+	uint32_t more = ((x->n + n + B - 1) >> cache->shift) - old;
+
+	PFX_ASSERT(old + more <= x->cap);
+	memcpy(x->run + x->n, tokens, (size_t)n * sizeof(*tokens));
+	if (more > 0) {
+		memcpy(pfx_node_blocks(x, cache->shift) + old, blocks, more * sizeof(*blocks));
+	}
+	x->n += n;
+	for (; full < x->n >> cache->shift; full++) {
+		x->digest = pfx_digest_step(x->digest,
+			pfx_ghosts_hash(&cache->ghosts, x->run + ((size_t)full << cache->shift), B));
+	}
+}
+
+void pfx_node_free(struct pfx_cache *cache, struct pfx_node *x)
+{
+	const pfx_block_t *blocks = pfx_node_blocks(x, cache->shift);
+	uint32_t n = pfx_node_n_blocks(x, cache->shift);
+
+	PFX_ASSERT(x->pins == 0);
+	PFX_ASSERT(x->kids == NULL);
+	PFX_ASSERT(x->writer == NULL);
+	pfx_marks_cut(&cache->marks, x, 0);
+	for (uint32_t i = n; i-- > 0;) {
+		pfx_pool_release(&cache->pool, blocks[i]);
+	}
+	cache->index_bytes -= sizeof(*x) + run_bytes(cache, x->cap);
+	pfx_free(x->run);
+	pfx_free(x);
+}
+
+struct pfx_place pfx_tree_walk(const struct pfx_cache *cache, struct pfx_place at,
+	const uint32_t *tokens, uint32_t n)
+{
+	for (;;) {
+		struct pfx_node *kid;
+		uint32_t end = pfx_node_end(at.node);
+		uint32_t common;
+
+		if (at.pos < end && at.pos < n) {
+			at.pos += pfx_common(at.node->run + (at.pos - at.node->start),
+				tokens + at.pos, (end < n ? end : n) - at.pos);
+		}
+		if (at.pos < end || at.pos == n) {
+			return at;
+		}
+		kid = pfx_kids_best(at.node, tokens + at.pos, n - at.pos, cache->block_tokens,
+			&common);
+		if (kid == NULL) {
+			return at;
+		}
+		at.node = kid;
+		at.pos += common;
+	}
+}
+
+uint64_t pfx_tree_digest(const struct pfx_cache *cache, const struct pfx_node *x, uint32_t at)
+{
+	uint32_t B = cache->block_tokens;
+	uint32_t full = x->start + (x->n >> cache->shift << cache->shift);
+	uint64_t digest = x->digest;
+
+	if (at == full) {
+		return digest;
+	}
+	if (at - x->start < full - at) {
+		digest = x->parent->digest;
+		for (uint32_t p = x->start; p < at; p += B) {
+			digest = pfx_digest_step(digest,
+				pfx_ghosts_hash(&cache->ghosts, x->run + (p - x->start), B));
+		}
+		return digest;
+	}
+	for (uint32_t p = full; p > at; p -= B) {
+		digest = pfx_digest_back(digest,
+			pfx_ghosts_hash(&cache->ghosts, x->run + (p - B - x->start), B));
+	}
+	return digest;
+}
+
+struct pfx_node *pfx_tree_split(struct pfx_cache *cache, struct pfx_node *x, uint32_t at)
+{
+	uint32_t head = at - x->start;
+	uint32_t head_blocks = head >> cache->shift;
+	uint32_t n_blocks = pfx_node_n_blocks(x, cache->shift);
+	struct pfx_node *up;
+
+	PFX_ASSERT(at > x->start);
+	PFX_ASSERT(at < pfx_node_end(x));
+	PFX_ASSERT((at & (cache->block_tokens - 1)) == 0);
+	PFX_ASSERT(x->state == PFX_NODE_LINKED);
+	up = pfx_node_new(cache, x->parent, head_blocks);
+	if (up == NULL) {
+		return NULL;
+	}
+	up->digest = pfx_tree_digest(cache, x, at);
+	up->age = x->age;
+	up->n = head;
+	memcpy(up->run, x->run, (size_t)head * sizeof(*up->run));
+	memcpy(pfx_node_blocks(up, cache->shift), pfx_node_blocks(x, cache->shift),
+		head_blocks * sizeof(pfx_block_t));
+	pfx_marks_hand_over(&cache->marks, x, at, up);
+	pfx_kids_replace(x->parent, x, up);
+	cache->nodes++;
+
+	memmove(x->run, x->run + head, (size_t)(x->n - head) * sizeof(*x->run));
+	memmove(pfx_node_blocks(x, cache->shift), pfx_node_blocks(x, cache->shift) + head_blocks,
+		(n_blocks - head_blocks) * sizeof(pfx_block_t));
+	x->start = at;
+	x->n -= head;
+	x->parent = up;
+	if (x->writer == NULL) {
+		pfx_node_trim(cache, x);
+	}
+	pfx_kids_insert(up, x, cache->block_tokens);
+	up->pins = x->pins > 0;
+	if (x->pins == 0) {
+		pfx_evict_add_above(&cache->evict, up, x);
+	}
+	cache->splits++;
+	return up;
+}
+
+/* Up to which position x and a sibling have the same tokens, as far as their first block. */
+static uint32_t same_until(const struct pfx_cache *cache, const struct pfx_node *x,
+	const struct pfx_node *y)
+{
+	uint32_t n = x->n < y->n ? x->n : y->n;
+
+	return x->start + pfx_common(x->run, y->run, n < cache->block_tokens ? n : cache->block_tokens);
+}
+
+void pfx_tree_unlink(struct pfx_cache *cache, struct pfx_node *x)
+{
+	struct pfx_node *next = pfx_kids_next(x);
+
+	PFX_ASSERT(x->state == PFX_NODE_LINKED);
+	if (x->marks != PFX_MARK_NONE && next != NULL) {
+		pfx_marks_hand_over(&cache->marks, x, same_until(cache, x, next), next);
+	}
+	pfx_kids_remove(x->parent, x);
+	cache->nodes--;
+	cache->tokens -= x->n;
+	if (x->pins > 0) {
+		cache->pinned_blocks -= pfx_node_n_blocks(x, cache->shift);
+	} else {
+		pfx_evict_remove(&cache->evict, x);
+	}
+}
+
+void pfx_node_loosen(struct pfx_cache *cache, struct pfx_node *x, enum pfx_node_state state)
+{
+	uint32_t n_blocks = pfx_node_n_blocks(x, cache->shift);
+
+	PFX_ASSERT(x->pins > 0);
+	x->state = state;
+	pfx_list_push_back(&cache->loose, &x->order);
+	cache->loose_blocks += n_blocks;
+	x->space->loose_blocks += n_blocks;
+}
+
+void pfx_node_tighten(struct pfx_cache *cache, struct pfx_node *x)
+{
+	uint32_t n_blocks = pfx_node_n_blocks(x, cache->shift);
+
+	pfx_list_remove(&x->order);
+	cache->loose_blocks -= n_blocks;
+	x->space->loose_blocks -= n_blocks;
+	x->state = PFX_NODE_LINKED;
+}
+
+/* The next sibling begins with all tokens of x, a leaf with one block filled in part. */
+static void make_redundant(struct pfx_cache *cache, struct pfx_node *x)
+{
+	PFX_ASSERT(x->kids == NULL);
+	PFX_ASSERT(x->n < cache->block_tokens);
+	pfx_tree_unlink(cache, x);
+	if (x->pins == 0) {
+		pfx_node_free(cache, x);
+		return;
+	}
+	PFX_ASSERT(x->marks == PFX_MARK_NONE);
+	pfx_node_loosen(cache, x, PFX_NODE_LOOSE);
+}
+
+void pfx_tree_link(struct pfx_cache *cache, struct pfx_node *x)
+{
+	uint32_t first = x->n < cache->block_tokens ? x->n : cache->block_tokens;
+	uint32_t common;
+	struct pfx_node *near = pfx_kids_best(x->parent, x->run, first, cache->block_tokens, &common);
+	struct pfx_node *next;
+
+	PFX_ASSERT(x->state != PFX_NODE_FLUSHED);
+	if (near != NULL && common == first) {
+		PFX_ASSERT(x->state == PFX_NODE_LOOSE);
+		return;
+	}
+	if (x->state == PFX_NODE_LOOSE) {
+		pfx_node_tighten(cache, x);
+	}
+	pfx_kids_insert(x->parent, x, cache->block_tokens);
+	next = pfx_kids_next(x);
+	if (next != NULL && next->marks != PFX_MARK_NONE) {
+		pfx_marks_hand_over(&cache->marks, next, same_until(cache, x, next), x);
+	}
+	cache->nodes++;
+	cache->tokens += x->n;
+	if (x->pins > 0) {
+		cache->pinned_blocks += pfx_node_n_blocks(x, cache->shift);
+	}
+	if (near != NULL && common == near->n) {
+		make_redundant(cache, near);
+	}
+}
+
+struct pfx_node *pfx_tree_mark_owner(const struct pfx_cache *cache, struct pfx_node *x,
+	uint32_t pos)
+{
+	uint32_t n = pos - x->start;
+
+	if (x->state == PFX_NODE_LINKED && n >= cache->block_tokens) {
+		return x;
+	}
+	x = pfx_kids_best(x->parent, x->run, n, cache->block_tokens, &n);
+	PFX_ASSERT(n == pos - x->start);
+	return x;
+}
+
+/* Is x all that p leads to, so that the two can be one node without losing an age? */
+static int joins(const struct pfx_node *p, const struct pfx_node *x)
+{
+	return p->n > 0 && p->pins == 0 && p->age == x->age && p->kids == x && x->left == NULL &&
+		x->right == NULL;
+}
+
+/* Puts the runs of x and of the nodes above it up to top into run, which has room. */
+static void gather(struct pfx_cache *cache, struct pfx_node *x, const struct pfx_node *top,
+	uint32_t *run, uint32_t cap)
+{
+	for (const struct pfx_node *p = x;; p = p->parent) {
+		memcpy(run + (p->start - top->start), p->run, (size_t)p->n * sizeof(*run));
+		memcpy(run + ((size_t)cap << cache->shift) +
+				((p->start - top->start) >> cache->shift),
+			pfx_node_blocks(p, cache->shift),
+			pfx_node_n_blocks(p, cache->shift) * sizeof(pfx_block_t));
+		if (p == top) {
+			return;
+		}
+	}
+}
+
+/* x swallows the nodes above it up to top; it is x that stays, for its children's sake. */
+static void swallow(struct pfx_cache *cache, struct pfx_node *x, struct pfx_node *top)
+{
+	uint32_t n = pfx_node_end(x) - top->start;
+	uint32_t cap = (n + cache->block_tokens - 1) >> cache->shift;
+	uint32_t *run = pfx_malloc(run_bytes(cache, cap));
+	struct pfx_node *p, *above = top->parent;
+
+	if (run == NULL) {
+		return; /* two nodes serve as well as one */
+	}
+	gather(cache, x, top, run, cap);
+	pfx_kids_remove(x->parent, x);
+	pfx_kids_remove(above, top);
+	for (p = x->parent; p != above;) {
+		struct pfx_node *next = p->parent;
+
+		pfx_marks_hand_over(&cache->marks, p, pfx_node_end(p), x);
+		pfx_evict_remove(&cache->evict, p);
+		cache->index_bytes -= sizeof(*p) + run_bytes(cache, p->cap);
+		cache->nodes--;
+		x->start = p->start;
+		pfx_free(p->run);
+		pfx_free(p);
+		p = next;
+	}
+	cache->index_bytes += run_bytes(cache, cap) - run_bytes(cache, x->cap);
+	pfx_free(x->run);
+	x->run = run;
+	x->n = n;
+	x->cap = cap;
+	x->parent = above;
+	pfx_kids_insert(above, x, cache->block_tokens);
+}
+
+void pfx_tree_merge_up(struct pfx_cache *cache, struct pfx_node *x)
+{
+	uint64_t age = x->age;
+
+	while (x->n > 0 && x->pins == 0 && x->age == age) {
+		struct pfx_node *top = x;
+
+		while (joins(top->parent, top)) {
+			top = top->parent;
+		}
+		if (top != x) {
+			swallow(cache, x, top);
+		}
+		x = x->parent;
+	}
+}
