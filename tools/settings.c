@@ -1,0 +1,443 @@
+#include "config.h"
+
+#include "tools/settings.h"
+
+#include <argp.h>
+#include <confuse.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+const char *argp_program_version = "prefixd " PACKAGE_VERSION;
+
+enum type {
+	TEXT,
+	WORD,    /* one of `words`, separated by | */
+	U32,
+	SIZE,    /* bytes; K, M, G and T are powers of 1024 */
+	SECONDS, /* kept as milliseconds */
+	TIME,
+	LEVEL,
+	LATER,   /* of a part that this version does not have: only `words` are taken */
+	FLAG,
+	CONFIG,
+};
+
+enum group { G_MODEL = 1, G_NET, G_MEMORY, G_SCHED, G_PROGRAM };
+
+#define AT(field) offsetof(struct pfx_settings, field)
+
+static const struct setting {
+	const char *name, *arg, *words;
+	enum type type;
+	enum group group;
+	size_t at;
+	double lo, hi;
+	const char *otherwise; /* the default; NULL: zero, or none */
+	const char *help;
+} settings[] = {
+	{ "model", "FILE", NULL, TEXT, G_MODEL, AT(model), 0, 0, NULL,
+		"The model, a GGUF file (required)" },
+	{ "backend", "NAME", "auto|cpu|cuda", WORD, G_MODEL, AT(backend), 0, 0, "auto",
+		"Where it runs: auto, cpu or cuda" },
+	{ "kernels", "NAME", "auto|avx512|avx2|reference", WORD, G_MODEL, AT(kernels), 0, 0, "auto",
+		"Which variant of the CPU's kernels: auto, avx512, avx2 or reference" },
+	{ "threads", "N", NULL, U32, G_MODEL, AT(threads), 0, 4096, NULL,
+		"Threads that compute; 0 is one a core" },
+	{ "context", "N", NULL, U32, G_MODEL, AT(context), 0, UINT32_MAX, NULL,
+		"Most tokens of a prompt and its reply; 0 is what the model allows" },
+	{ "chat-template", "FILE", NULL, TEXT, G_MODEL, AT(chat_template), 0, 0, NULL,
+		"A Jinja template instead of the model's own" },
+	{ "template-time", "TIME", NULL, TIME, G_MODEL, AT(template_time), 0, 0, NULL,
+		"What the template takes for now, as 2025-03-09T14:05:06, for a date that moves ends "
+		"reuse at midnight" },
+
+	{ "listen", "ADDR", NULL, TEXT, G_NET, AT(listen), 0, 0, "127.0.0.1:7077",
+		"Where the line protocol listens: HOST:PORT or unix:PATH, or several with commas between "
+		"them; port 0 takes a free one" },
+	{ "http", "ADDR", "off", LATER, G_NET, 0, 0, 0, "off", "Where HTTP listens, or off" },
+	{ "keys", "FILE", "off", LATER, G_NET, 0, 0, 0, NULL, "The table of keys" },
+	{ "max-connections", "N", NULL, U32, G_NET, AT(max_connections), 1, 1000000, "10000",
+		"Connections at once" },
+	{ "max-in-flight", "N", NULL, U32, G_NET, AT(max_in_flight), 1, 1000000, "1024",
+		"Requests in flight on one connection" },
+	{ "max-line", "SIZE", NULL, SIZE, G_NET, AT(max_line), 1024, 1 << 30, "16M",
+		"Longest request line, and most raw bytes of a prompt" },
+	{ "max-unread", "SIZE", NULL, SIZE, G_NET, AT(max_unread), 65536, 1e15, "64M",
+		"Replies that a client may leave unread before it is disconnected" },
+	{ "idle-timeout", "SECONDS", NULL, SECONDS, G_NET, AT(idle_timeout_ms), 0, 4e6, "3600",
+		"Ends connections on which nothing moved for so long; 0 is never" },
+
+	{ "device-memory", "SIZE", NULL, SIZE, G_MEMORY, AT(device_memory), 1, 1e18, "1G",
+		"Memory for keys and values" },
+	{ "logits-memory", "SIZE", NULL, SIZE, G_MEMORY, AT(logits_memory), 0, 1e18, "64M",
+		"Memory for the logits that are kept where prompts ended" },
+	{ "block-tokens", "N", NULL, U32, G_MEMORY, AT(block_tokens), 0, 1024, NULL,
+		"Positions of a block; 0 is the default, 32" },
+	{ "host-memory", "SIZE", "off", LATER, G_MEMORY, 0, 0, 0, "off", "The host tier, or off" },
+	{ "store", "DIR", "off", LATER, G_MEMORY, 0, 0, 0, NULL, "The disk tier's folder" },
+	{ "store-size", "SIZE", "off|0", LATER, G_MEMORY, 0, 0, 0, NULL, "The disk tier's bound" },
+	{ "save", "WHAT", "off", LATER, G_MEMORY, 0, 0, 0, "off",
+		"What goes to disk: off, reused or all" },
+
+	{ "max-requests", "N", NULL, U32, G_SCHED, AT(max_requests), 0, 65536, NULL,
+		"Requests that run at once; 0 is the default, 64" },
+	{ "queue", "N", NULL, U32, G_SCHED, AT(queue), 0, 1000000, NULL,
+		"Requests that wait at once; 0 is the default, 1024" },
+	{ "chunk-tokens", "N", NULL, U32, G_SCHED, AT(chunk_tokens), 0, 1000000, NULL,
+		"Most prompt tokens of a step; 0 is the default" },
+	{ "step-ms", "N", NULL, U32, G_SCHED, AT(step_ms), 0, 60000, NULL,
+		"How long a step should take; 0 is the default" },
+
+	{ "log-level", "LEVEL", NULL, LEVEL, G_PROGRAM, AT(log_level), 0, 0, "info",
+		"error, warn, info or debug" },
+	{ "config", "FILE", NULL, CONFIG, G_PROGRAM, 0, 0, 0, NULL,
+		"Settings from a file, by the same names, as in: threads = 4" },
+	{ "check-config", NULL, NULL, FLAG, G_PROGRAM, AT(check_only), 0, 0, NULL,
+		"Check the settings, say ok and end" },
+};
+
+#define N_SETTINGS (sizeof(settings) / sizeof(settings[0]))
+#define FIRST_KEY 256
+
+/* ---- values ---- */
+
+static int bad_value(const struct setting *d, const char *value, const char *wanted, char *err,
+	size_t errlen)
+{
+	return pfx_fail(-EINVAL, err, errlen, "%s must be %s, not \"%s\"", d->name, wanted, value);
+}
+
+static int in_words(const char *words, const char *value)
+{
+	size_t n = strlen(value);
+
+	for (const char *w = words; w != NULL && *w != 0;) {
+		size_t len = strcspn(w, "|");
+
+		if (len == n && memcmp(w, value, n) == 0) {
+			return 1;
+		}
+		w += len + (w[len] == '|');
+	}
+	return 0;
+}
+
+/* A whole number; *rest is what stands behind it. */
+static int whole(const char *value, uint64_t *out, const char **rest)
+{
+	char *end;
+
+	if (*value < '0' || *value > '9') {
+		return -EINVAL;
+	}
+	errno = 0;
+	*out = strtoull(value, &end, 10);
+	*rest = end;
+	return errno == 0 ? 0 : -ERANGE;
+}
+
+static int set_number(const struct setting *d, void *to, const char *value, char *err,
+	size_t errlen)
+{
+	static const char units[] = "KMGT";
+	const char *rest, *unit;
+	char wanted[96];
+	uint64_t v;
+	int rc = whole(value, &v, &rest);
+
+	if (rc == 0 && d->type == SIZE && *rest != 0) {
+		unit = strchr(units, *rest >= 'a' ? *rest - 32 : *rest);
+		rc = unit == NULL || rest[1] != 0
+			|| __builtin_mul_overflow(v, 1ull << (10 * (unit - units + 1)), &v) ? -EINVAL : 0;
+	} else if (rc == 0 && *rest != 0) {
+		rc = -EINVAL;
+	}
+	if (rc < 0 || (double)v < d->lo || (double)v > d->hi) {
+		snprintf(wanted, sizeof(wanted), d->type == SIZE ? "a size of %.0f or more, like 512M"
+			: "a whole number from %.0f to %.0f", d->lo, d->hi);
+		return bad_value(d, value, wanted, err, errlen);
+	}
+	if (d->type == SIZE) {
+		*(uint64_t *)to = v;
+	} else {
+		*(uint32_t *)to = (uint32_t)v;
+	}
+	return 0;
+}
+
+static int set_seconds(const struct setting *d, void *to, const char *value, char *err,
+	size_t errlen)
+{
+	char *end;
+	double v = strtod(value, &end);
+
+	if (end == value || *end != 0 || !(v >= d->lo && v <= d->hi)) {
+		return bad_value(d, value, "a number of seconds", err, errlen);
+	}
+	*(uint32_t *)to = (uint32_t)(v * 1000 + 0.5);
+	return 0;
+}
+
+static int set_time(const struct setting *d, struct pfx_settings *s, const char *value, char *err,
+	size_t errlen)
+{
+	struct tm tm, again;
+	const char *end;
+	time_t t;
+
+	memset(&tm, 0, sizeof(tm));
+	end = strptime(value, "%Y-%m-%dT%H:%M:%S", &tm);
+	/* It stands as it is, without a zone; UTC here only finds the weekday. */
+	t = end == NULL ? 0 : timegm(&tm);
+	if (end == NULL || *end != 0 || gmtime_r(&t, &again) == NULL || again.tm_mday != tm.tm_mday) {
+		return bad_value(d, value, "a time like 2025-03-09T14:05:06", err, errlen);
+	}
+	s->template_time = again;
+	s->has_template_time = 1;
+	return 0;
+}
+
+static int set_text(char **to, const char *value)
+{
+	pfx_free(*to);
+	*to = pfx_xstrdup(value);
+	return 0;
+}
+
+static int set(struct pfx_settings *s, const struct setting *d, const char *value, char *err,
+	size_t errlen)
+{
+	void *to = (char *)s + d->at;
+
+	switch (d->type) {
+	case TEXT:
+		if (*value == 0) {
+			return pfx_fail(-EINVAL, err, errlen, "%s is empty", d->name);
+		}
+		return set_text(to, value);
+	case WORD:
+		return in_words(d->words, value) ? set_text(to, value)
+			: pfx_fail(-EINVAL, err, errlen, "%s must be one of %s, not \"%s\"", d->name, d->words,
+				value);
+	case U32:
+	case SIZE:
+		return set_number(d, to, value, err, errlen);
+	case SECONDS:
+		return set_seconds(d, to, value, err, errlen);
+	case TIME:
+		return set_time(d, s, value, err, errlen);
+	case LEVEL:
+		return pfx_log_parse_level(value, to) == 0 ? 0
+			: bad_value(d, value, "error, warn, info or debug", err, errlen);
+	case LATER:
+		return in_words(d->words, value) ? 0 : pfx_fail(-EINVAL, err, errlen,
+			"%s asks for a part that this version of prefixd does not have; it takes only off",
+			d->name);
+	case FLAG:
+		*(int *)to = 1;
+		return 0;
+	case CONFIG:
+		break;
+	}
+	return 0;
+}
+
+/* ---- the command line ---- */
+
+struct given {
+	size_t at;
+	const char *value;
+};
+
+struct command {
+	struct given *given; /* in order */
+	size_t n;
+	const char *config;
+};
+
+static error_t on_option(int key, char *arg, struct argp_state *state)
+{
+	struct command *c = state->input;
+	size_t at = (size_t)(key - FIRST_KEY);
+
+	if (key == ARGP_KEY_ARG) {
+		argp_error(state, "unexpected word %s", arg);
+		return EINVAL;
+	}
+	if (key < FIRST_KEY || at >= N_SETTINGS) {
+		return ARGP_ERR_UNKNOWN;
+	}
+	if (settings[at].type == CONFIG) {
+		c->config = arg;
+		return 0;
+	}
+	c->given = pfx_xrealloc(c->given, (c->n + 1) * sizeof(*c->given));
+	c->given[c->n++] = (struct given){ at, arg };
+	return 0;
+}
+
+static void read_command(struct command *c, int argc, char **argv)
+{
+	static const char *const groups[] = { "", "Model", "Network", "Memory", "Scheduling",
+		"Program" };
+	struct argp_option options[N_SETTINGS + 6];
+	char help[N_SETTINGS][256];
+	struct argp argp = { options, on_option, NULL,
+		"Serves a language model and never computes the same prompt prefix twice."
+		"\vSizes take K, M, G and T. SIGTERM lets running requests finish and ends with status "
+		"0; a second one ends at once. Errors end with a status from 1 to 125.",
+		NULL, NULL, NULL };
+	size_t n = 0;
+
+	memset(options, 0, sizeof(options));
+	for (size_t i = 0; i < N_SETTINGS; i++) {
+		const struct setting *d = &settings[i];
+
+		if (i == 0 || d->group != d[-1].group) {
+			options[n++] = (struct argp_option){ .doc = groups[d->group], .group = d->group };
+		}
+		snprintf(help[i], sizeof(help[i]), d->otherwise == NULL ? "%s" : "%s (default: %s)",
+			d->help, d->otherwise);
+		options[n++] = (struct argp_option){ d->name, FIRST_KEY + (int)i, d->arg, 0, help[i],
+			d->group };
+	}
+	argp_err_exit_status = 2;
+	argp_parse(&argp, argc, argv, 0, NULL, c);
+}
+
+/* ---- the config file ---- */
+
+/* libconfuse's callbacks carry no argument of ours; one file is read at a time. */
+static struct {
+	struct pfx_settings *s;
+	char *err;
+	size_t errlen;
+} reading;
+
+static void on_config_error(cfg_t *cfg, const char *fmt, va_list ap)
+{
+	size_t n;
+
+	if (reading.err == NULL || reading.err[0] != 0) {
+		return;
+	}
+	n = (size_t)snprintf(reading.err, reading.errlen, "%s:%d: ", cfg->filename, cfg->line);
+	if (n < reading.errlen) {
+		vsnprintf(reading.err + n, reading.errlen - n, fmt, ap);
+	}
+}
+
+static int on_config_value(cfg_t *cfg, cfg_opt_t *opt, const char *value, void *result)
+{
+	char why[256];
+
+	*(long *)result = 1;
+	for (size_t i = 0; i < N_SETTINGS; i++) {
+		const char *a = settings[i].name, *b = opt->name;
+
+		while (*a != 0 && (*a == *b || (*a == '-' && *b == '_'))) {
+			a++;
+			b++;
+		}
+		if (*a != 0 || *b != 0) {
+			continue;
+		}
+		if (set(reading.s, &settings[i], value, why, sizeof(why)) < 0) {
+			cfg_error(cfg, "%s", why);
+			return -1;
+		}
+		reading.s->listen_given |= strcmp(settings[i].name, "listen") == 0;
+	}
+	return 0;
+}
+
+static int read_config(struct pfx_settings *s, const char *path, char *err, size_t errlen)
+{
+	cfg_opt_t opts[2 * N_SETTINGS + 1];
+	char names[N_SETTINGS][32];
+	size_t n = 0;
+	cfg_t *cfg;
+	int rc;
+
+	for (size_t i = 0; i < N_SETTINGS; i++) {
+		if (settings[i].type == CONFIG || settings[i].type == FLAG) {
+			continue;
+		}
+		opts[n++] = (cfg_opt_t)CFG_INT_CB(settings[i].name, 0, CFGF_NONE, on_config_value);
+		snprintf(names[i], sizeof(names[i]), "%s", settings[i].name);
+		for (char *c = names[i]; *c != 0; c++) {
+			*c = *c == '-' ? '_' : *c;
+		}
+		if (strcmp(names[i], settings[i].name) != 0) {
+			opts[n++] = (cfg_opt_t)CFG_INT_CB(names[i], 0, CFGF_NONE, on_config_value);
+		}
+	}
+	opts[n] = (cfg_opt_t)CFG_END();
+	cfg = cfg_init(opts, CFGF_NONE);
+	if (cfg == NULL) {
+		return pfx_fail(-ENOMEM, err, errlen, "%s: out of memory", path);
+	}
+	reading.s = s;
+	reading.err = err;
+	reading.errlen = errlen;
+	err[0] = 0;
+	cfg_set_error_function(cfg, on_config_error);
+	rc = cfg_parse(cfg, path);
+	cfg_free(cfg);
+	if (rc == CFG_FILE_ERROR) {
+		return pfx_fail(-EINVAL, err, errlen, "config %s: %s", path, strerror(errno));
+	}
+	if (rc != CFG_SUCCESS) {
+		return err[0] != 0 ? -EINVAL : pfx_fail(-EINVAL, err, errlen, "%s: cannot be read", path);
+	}
+	return 0;
+}
+
+int pfx_settings_read(struct pfx_settings *s, int argc, char **argv, char *err, size_t errlen)
+{
+	struct command c = { NULL, 0, NULL };
+	int rc = 0;
+
+	memset(s, 0, sizeof(*s));
+	read_command(&c, argc, argv);
+	for (size_t i = 0; i < N_SETTINGS && rc == 0; i++) {
+		if (settings[i].otherwise != NULL) {
+			rc = set(s, &settings[i], settings[i].otherwise, err, errlen);
+		}
+	}
+	if (rc == 0 && c.config != NULL) {
+		rc = read_config(s, c.config, err, errlen);
+	}
+	for (size_t i = 0; i < c.n && rc == 0; i++) {
+		const struct setting *d = &settings[c.given[i].at];
+		char why[256];
+
+		s->listen_given |= strcmp(d->name, "listen") == 0;
+		if (set(s, d, c.given[i].value, why, sizeof(why)) < 0) {
+			rc = pfx_fail(-EINVAL, err, errlen, "--%s", why);
+		}
+	}
+	pfx_free(c.given);
+	if (rc == 0 && s->model == NULL) {
+		rc = pfx_fail(-EINVAL, err, errlen, "--model FILE is needed (see --help)");
+	}
+	if (rc < 0) {
+		pfx_settings_free(s);
+	}
+	return rc;
+}
+
+void pfx_settings_free(struct pfx_settings *s)
+{
+	pfx_free(s->model);
+	pfx_free(s->listen);
+	pfx_free(s->backend);
+	pfx_free(s->kernels);
+	pfx_free(s->chat_template);
+	memset(s, 0, sizeof(*s));
+}

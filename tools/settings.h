@@ -1,0 +1,35 @@
+#ifndef PFX_TOOLS_SETTINGS_H
+#define PFX_TOOLS_SETTINGS_H
+
+/*
+ * prefixd's settings: one table gives the command line's options, the config file's names
+ * and the help. The command line outranks the file; of a repeated option the last one wins.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "base/log.h"
+
+struct pfx_settings {
+	char *model, *listen, *backend, *kernels, *chat_template;
+	uint64_t device_memory, logits_memory, max_line, max_unread;
+	uint32_t threads, block_tokens, chunk_tokens, step_ms, max_requests, queue, context;
+	uint32_t max_connections, max_in_flight, idle_timeout_ms;
+	struct tm template_time;
+	int has_template_time;
+	enum pfx_log_level log_level;
+	int listen_given; /* not the default */
+	int check_only;   /* --check-config: say whether the settings are good, and no more */
+};
+
+/*
+ * Reads argv and the config file that it may name. --help and --version end the program;
+ * every other trouble is -EINVAL with a sentence that names the option, or the file and
+ * line.
+ */
+int pfx_settings_read(struct pfx_settings *s, int argc, char **argv, char *err, size_t errlen);
+void pfx_settings_free(struct pfx_settings *s);
+
+#endif
