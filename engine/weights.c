@@ -65,13 +65,13 @@ static int find_shaped(struct loader *l, const char *name, uint32_t k, uint32_t 
 
 /* --- packing --------------------------------------------------------------------- */
 
-static int packed(struct loader *l, int rc, struct pfx_weight *w)
+static int packed(struct loader *l, int rc, struct pfx_weight *const *w)
 {
 	if (rc != 0) {
 		return pfx_fail(rc, l->err, l->errlen, "%s: tensor '%s' cannot be packed for the %s "
 			"backend: %s", pfx_gguf_path(l->g), l->name, l->ops->name, pfx_strerror(rc));
 	}
-	l->out->bytes += l->ops->weight_bytes(w);
+	l->out->bytes += l->ops->weight_bytes(*w);
 	return 0;
 }
 
@@ -94,7 +94,7 @@ static int pack_matrix(struct loader *l, const struct wanted *wanted, uint32_t n
 		}
 		parts[i] = (struct pfx_weight_part){ t->type, wanted[i].n, t->data };
 	}
-	return packed(l, l->ops->weight_pack(l->dev, parts, n_parts, k, out), *out);
+	return packed(l, l->ops->weight_pack(l->dev, parts, n_parts, k, out), out);
 }
 
 static int pack_vector(struct loader *l, const char *name, uint32_t n, struct pfx_weight **out)
@@ -105,7 +105,7 @@ static int pack_vector(struct loader *l, const char *name, uint32_t n, struct pf
 	if (rc != 0) {
 		return rc;
 	}
-	return packed(l, l->ops->vector_pack(l->dev, t->type, t->data, n, out), *out);
+	return packed(l, l->ops->vector_pack(l->dev, t->type, t->data, n, out), out);
 }
 
 /* The three biases as one vector, since the three products are one. */
@@ -132,7 +132,7 @@ static int pack_bias(struct loader *l, const struct wanted *wanted, uint32_t n_p
 		}
 	}
 	if (rc == 0) {
-		rc = packed(l, l->ops->vector_pack(l->dev, PFX_F32, all, n, out), *out);
+		rc = packed(l, l->ops->vector_pack(l->dev, PFX_F32, all, n, out), out);
 	}
 	pfx_free(all);
 	return rc;

@@ -39,7 +39,7 @@ TINY = [
     "seed=6 arch=llama type=Q4_1 embed=Q8_0 rope=factors kv_heads=1",
     "seed=7 arch=llama type=Q5_0 embed=Q5_1 bias=1",
     "seed=8 arch=llama type=Q5_1 embed=Q4_0 rope_dims=16",
-    "seed=9 arch=llama type=Q4_K embed=Q6_K embd=256 ff=512",
+    "seed=9 arch=llama type=Q4_K embed=Q6_K embd=256 ff=512 head_dim=64",
     "seed=10 arch=llama type=Q5_K embed=Q4_K embd=256 ff=512 heads=8",
     "seed=11 arch=llama type=Q6_K embed=Q5_K embd=256 ff=256 untied=1 head_dim=64",
     "seed=12 arch=qwen2 type=Q8_0 embed=F16",
