@@ -17,6 +17,9 @@
 
 /* Fastest first; the last one runs anywhere. */
 static const struct pfx_variant *const variants[] = {
+#if defined(__x86_64__)
+	&pfx_variant_avx512,
+#endif
 	&pfx_variant_reference,
 };
 #define N_VARIANTS (sizeof(variants) / sizeof(variants[0]))

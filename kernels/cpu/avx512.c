@@ -1,0 +1,343 @@
+/*
+ * The AVX-512 variant (F, BW, DQ, VL, VNNI). Integer products are vpdpwssd: 16-bit words of
+ * weights times 16-bit activations, summed in pairs into 32 bits; a group of 32 cannot
+ * overflow, so its sum is exact and the order inside it is free.
+ *
+ * With many rows the weights of two tiles and a stretch of k are unpacked to words in the
+ * thread's scratch, which then sits in the L1 while all rows go by in blocks of ROWS_MAX. With
+ * few rows they are unpacked in registers, once for all rows: that is bound by reading them.
+ */
+#include "config.h"
+
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/exp2.h"
+#include "kernels/cpu/target.h"
+#include "kernels/dtype_group.h"
+
+static int usable(void)
+{
+	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+		__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("fma") &&
+		__builtin_cpu_supports("avx2");
+}
+
+TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
+
+#include "kernels/cpu/vec_avx512.h"
+#include "kernels/cpu/vec_small.h"
+#include "kernels/cpu/vec_attn.h"
+#include "kernels/cpu/vec_gemm.h"
+
+#define FEW_ROWS 4u      /* up to here weights are unpacked in registers */
+#define STRETCH 12u      /* groups of k that are unpacked at a time: 24 KiB for two tiles */
+#define GROUP_VECTORS 16 /* pairs of k in a group */
+
+static inline __m512i load_words(const void *p)
+{
+	return _mm512_loadu_si512(p);
+}
+
+/* The words of a group's 16 pairs, for 16 outputs. */
+static inline __attribute__((always_inline)) void unpack_group(const enum pfx_code code,
+	const uint8_t *codes, __m512i w[GROUP_VECTORS])
+{
+	const __m512i low = _mm512_set1_epi16(15);
+
+	if (code == PFX_CODE_I8) {
+		UNROLL for (int j = 0; j < 8; j++) {
+			__m512i x = load_words(codes + 64 * j);
+			w[2 * j] = _mm512_srai_epi16(_mm512_slli_epi16(x, 8), 8);
+			w[2 * j + 1] = _mm512_srai_epi16(x, 8);
+		}
+	} else if (code == PFX_CODE_U4) {
+		UNROLL for (int j = 0; j < 4; j++) {
+			__m512i x = load_words(codes + 64 * j);
+			w[4 * j] = _mm512_and_si512(x, low);
+			w[4 * j + 1] = _mm512_and_si512(_mm512_srli_epi16(x, 4), low);
+			w[4 * j + 2] = _mm512_and_si512(_mm512_srli_epi16(x, 8), low);
+			w[4 * j + 3] = _mm512_srli_epi16(x, 12);
+		}
+	} else {
+		UNROLL for (int j = 0; j < 4; j++) {
+			__m512i x = load_words(codes + 64 * j);
+			w[4 * j] = _mm512_srai_epi16(_mm512_slli_epi16(x, 12), 12);
+			w[4 * j + 1] = _mm512_srai_epi16(_mm512_slli_epi16(x, 8), 12);
+			w[4 * j + 2] = _mm512_srai_epi16(_mm512_slli_epi16(x, 4), 12);
+			w[4 * j + 3] = _mm512_srai_epi16(x, 12);
+		}
+	}
+}
+
+static inline v16 load_scale(const struct pfx_part *p, const uint8_t *at, size_t i)
+{
+	return p->scale_f16 ? v_load_f16((const uint16_t *)at + i * PFX_TILE) :
+		v_load((const float *)at + i * PFX_TILE);
+}
+
+/* A pair of activations, the same for all outputs. */
+static inline __m512i pair(const int16_t *v)
+{
+	int32_t both;
+
+	memcpy(&both, v, 4);
+	return _mm512_set1_epi32(both);
+}
+
+/* One tile x few rows, weights unpacked in registers. */
+static inline __attribute__((always_inline)) void few_block(const struct pfx_gemm *g,
+	const struct pfx_part *p, const enum pfx_code code, const int rows, uint32_t row, uint32_t tile)
+{
+	const uint8_t *w = pfx_tile_at(p, tile);
+	const size_t group_bytes = code == PFX_CODE_I8 ? 512 : 256;
+	const int16_t *v = g->q.v + (size_t)row * g->k;
+	const float *s = g->q.s + (size_t)row * p->n_groups, *sum = g->q.sum + (size_t)row * p->n_groups;
+	v16 acc[FEW_ROWS];
+	__m512i words[GROUP_VECTORS];
+
+	UNROLL for (int r = 0; r < rows; r++) {
+		acc[r] = v_zero();
+	}
+	for (uint32_t i = 0; i < p->n_groups; i++, v += PFX_GROUP) {
+		unpack_group(code, w + i * group_bytes, words);
+		v16 scale = load_scale(p, w + p->scales_at, (size_t)i * p->n_scales);
+		v16 min = p->has_min ? load_scale(p, w + p->mins_at, i) : v_zero();
+		UNROLL for (int r = 0; r < rows; r++) {
+			const int16_t *x = v + (size_t)r * g->k;
+			float xs = s[(size_t)r * p->n_groups + i];
+			__m512i a = _mm512_setzero_si512(), b = _mm512_setzero_si512();
+			UNROLL for (int j = 0; j < 8; j++) {
+				a = _mm512_dpwssd_epi32(a, words[j], pair(x + 2 * j));
+				b = _mm512_dpwssd_epi32(b, words[j + 8], pair(x + 2 * j + 16));
+			}
+			if (p->n_scales == 1) {
+				a = _mm512_add_epi32(a, b);
+			}
+			acc[r] = v_fma(v_mul(scale, v_set1(xs)), _mm512_cvtepi32_ps(a), acc[r]);
+			if (p->n_scales == 2) {
+				v16 second = load_scale(p, w + p->scales_at, (size_t)i * 2 + 1);
+				acc[r] = v_fma(v_mul(second, v_set1(xs)), _mm512_cvtepi32_ps(b), acc[r]);
+			}
+			if (p->has_min) {
+				acc[r] = v_fma(min, v_set1(sum[(size_t)r * p->n_groups + i]), acc[r]);
+			}
+		}
+	}
+	UNROLL for (int r = 0; r < rows; r++) {
+		put_out(g, p, row + (uint32_t)r, tile, acc[r]);
+	}
+}
+
+static inline __attribute__((always_inline)) void few_rows(const struct pfx_gemm *g,
+	const struct pfx_part *p, const enum pfx_code code, uint32_t tile, uint32_t end_tile,
+	uint32_t row, uint32_t n_rows)
+{
+	for (; tile < end_tile; tile++) {
+		switch (n_rows) {
+		case 1:
+			few_block(g, p, code, 1, row, tile);
+			break;
+		case 2:
+			few_block(g, p, code, 2, row, tile);
+			break;
+		case 3:
+			few_block(g, p, code, 3, row, tile);
+			break;
+		default:
+			few_block(g, p, code, 4, row, tile);
+		}
+	}
+}
+
+/* The thread's scratch while many rows go by. */
+struct work {
+	__m512i words[STRETCH][GROUP_VECTORS][2]; /* two tiles side by side */
+	v16 scales[STRETCH][2][2];                /* [group][half][tile] */
+	v16 mins[STRETCH][2];
+	v16 acc[PFX_GEMM_ROWS][2];
+};
+_Static_assert(sizeof(struct work) <= PFX_GEMM_SCRATCH, "fits the scratch of a thread");
+
+/* Groups [g0, g0 + n) of one tile to column c; no tile: zeros. */
+static void unpack_tile(struct work *work, const struct pfx_part *p, uint32_t tile, uint32_t c,
+	uint32_t g0, uint32_t n)
+{
+	const uint8_t *t = pfx_tile_at(p, tile);
+	__m512i w[GROUP_VECTORS];
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (tile >= p->n_tiles) {
+			for (int j = 0; j < GROUP_VECTORS; j++) {
+				work->words[i][j][c] = _mm512_setzero_si512();
+			}
+			work->scales[i][0][c] = work->scales[i][1][c] = work->mins[i][c] = v_zero();
+			continue;
+		}
+		if (p->code == PFX_CODE_I8) {
+			unpack_group(PFX_CODE_I8, t + (size_t)(g0 + i) * 512, w);
+		} else if (p->code == PFX_CODE_U4) {
+			unpack_group(PFX_CODE_U4, t + (size_t)(g0 + i) * 256, w);
+		} else {
+			unpack_group(PFX_CODE_I4, t + (size_t)(g0 + i) * 256, w);
+		}
+		UNROLL for (int j = 0; j < GROUP_VECTORS; j++) {
+			work->words[i][j][c] = w[j];
+		}
+		for (uint32_t h = 0; h < p->n_scales; h++) {
+			work->scales[i][h][c] = load_scale(p, t + p->scales_at, (size_t)(g0 + i) * p->n_scales + h);
+		}
+		if (p->has_min) {
+			work->mins[i][c] = load_scale(p, t + p->mins_at, g0 + i);
+		}
+	}
+}
+
+/* rows x two tiles over the groups [g0, g0 + n) that are unpacked. */
+static inline __attribute__((always_inline)) void many_block(const struct pfx_gemm *g,
+	struct work *work, const int rows, const int n_scales, const int has_min, uint32_t row,
+	uint32_t at, uint32_t g0, uint32_t n)
+{
+	const uint32_t groups = g->k / PFX_GROUP;
+	const int16_t *v = g->q.v + (size_t)row * g->k + (size_t)g0 * PFX_GROUP;
+	const float *s = g->q.s + (size_t)row * groups + g0;
+	const float *sum = g->q.sum + (size_t)row * groups + g0;
+	v16 acc[ROWS_MAX][2];
+	__m512i dot[ROWS_MAX][2];
+
+	UNROLL for (int r = 0; r < rows; r++) {
+		acc[r][0] = g0 == 0 ? v_zero() : work->acc[at + (uint32_t)r][0];
+		acc[r][1] = g0 == 0 ? v_zero() : work->acc[at + (uint32_t)r][1];
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		for (int h = 0; h < n_scales; h++) {
+			UNROLL for (int r = 0; r < rows; r++) {
+				dot[r][0] = dot[r][1] = _mm512_setzero_si512();
+			}
+			for (int j = h * 16 / n_scales; j < (h + 1) * 16 / n_scales; j++) {
+				__m512i w0 = work->words[i][j][0], w1 = work->words[i][j][1];
+				UNROLL for (int r = 0; r < rows; r++) {
+					__m512i x = pair(v + (size_t)r * g->k + 2 * j);
+					dot[r][0] = _mm512_dpwssd_epi32(dot[r][0], w0, x);
+					dot[r][1] = _mm512_dpwssd_epi32(dot[r][1], w1, x);
+				}
+			}
+			v16 s0 = work->scales[i][h][0], s1 = work->scales[i][h][1];
+			UNROLL for (int r = 0; r < rows; r++) {
+				v16 xs = v_set1(s[(size_t)r * groups + i]);
+				acc[r][0] = v_fma(v_mul(s0, xs), _mm512_cvtepi32_ps(dot[r][0]), acc[r][0]);
+				acc[r][1] = v_fma(v_mul(s1, xs), _mm512_cvtepi32_ps(dot[r][1]), acc[r][1]);
+			}
+		}
+		if (has_min) {
+			v16 m0 = work->mins[i][0], m1 = work->mins[i][1];
+			UNROLL for (int r = 0; r < rows; r++) {
+				v16 xsum = v_set1(sum[(size_t)r * groups + i]);
+				acc[r][0] = v_fma(m0, xsum, acc[r][0]);
+				acc[r][1] = v_fma(m1, xsum, acc[r][1]);
+			}
+		}
+		v += PFX_GROUP;
+	}
+	UNROLL for (int r = 0; r < rows; r++) {
+		work->acc[at + (uint32_t)r][0] = acc[r][0];
+		work->acc[at + (uint32_t)r][1] = acc[r][1];
+	}
+}
+
+static inline __attribute__((always_inline)) void many_stretch(const struct pfx_gemm *g,
+	struct work *work, const int n_scales, const int has_min, uint32_t row0, uint32_t n_rows,
+	uint32_t g0, uint32_t n)
+{
+	uint32_t at = 0;
+
+	for (; at + 6 <= n_rows; at += 6) {
+		many_block(g, work, 6, n_scales, has_min, row0 + at, at, g0, n);
+	}
+	switch (n_rows - at) {
+	case 1:
+		many_block(g, work, 1, n_scales, has_min, row0 + at, at, g0, n);
+		break;
+	case 2:
+		many_block(g, work, 2, n_scales, has_min, row0 + at, at, g0, n);
+		break;
+	case 3:
+		many_block(g, work, 3, n_scales, has_min, row0 + at, at, g0, n);
+		break;
+	case 4:
+		many_block(g, work, 4, n_scales, has_min, row0 + at, at, g0, n);
+		break;
+	case 5:
+		many_block(g, work, 5, n_scales, has_min, row0 + at, at, g0, n);
+		break;
+	default:
+		break;
+	}
+}
+
+static void many_rows(const struct pfx_gemm *g, const struct pfx_part *p, uint32_t tile,
+	uint32_t row0, uint32_t n_rows, struct work *work)
+{
+	uint32_t n_stretches = (p->n_groups + STRETCH - 1) / STRETCH;
+	uint32_t each = (p->n_groups + n_stretches - 1) / n_stretches;
+
+	for (uint32_t g0 = 0; g0 < p->n_groups; g0 += each) {
+		uint32_t n = p->n_groups - g0 < each ? p->n_groups - g0 : each;
+		unpack_tile(work, p, tile, 0, g0, n);
+		unpack_tile(work, p, tile + 1, 1, g0, n);
+		if (p->n_scales == 2) {
+			many_stretch(g, work, 2, 0, row0, n_rows, g0, n);
+		} else if (p->has_min) {
+			many_stretch(g, work, 1, 1, row0, n_rows, g0, n);
+		} else {
+			many_stretch(g, work, 1, 0, row0, n_rows, g0, n);
+		}
+	}
+	for (uint32_t r = 0; r < n_rows; r++) {
+		put_out(g, p, row0 + r, tile, work->acc[r][0]);
+		if (tile + 1 < p->n_tiles) {
+			put_out(g, p, row0 + r, tile + 1, work->acc[r][1]);
+		}
+	}
+}
+
+static void gemm(const struct pfx_gemm *g, const struct pfx_part *p, uint32_t tile0,
+	uint32_t n_tiles, uint32_t row0, uint32_t n_rows, void *scratch)
+{
+	uint32_t end = tile0 + n_tiles;
+
+	PFX_ASSERT(n_rows <= PFX_GEMM_ROWS && tile0 % 2 == 0);
+	if (p->n_groups == 0) {
+		gemm_floats(g, p, tile0, n_tiles, row0, n_rows);
+	} else if (n_rows > FEW_ROWS) {
+		for (uint32_t t = tile0; t < end; t += 2) {
+			many_rows(g, p, t, row0, n_rows, scratch);
+		}
+	} else if (p->code == PFX_CODE_U4) {
+		few_rows(g, p, PFX_CODE_U4, tile0, end, row0, n_rows);
+	} else if (p->code == PFX_CODE_I4) {
+		few_rows(g, p, PFX_CODE_I4, tile0, end, row0, n_rows);
+	} else {
+		few_rows(g, p, PFX_CODE_I8, tile0, end, row0, n_rows);
+	}
+}
+
+TARGET_END
+
+const struct pfx_variant pfx_variant_avx512 = {
+	.name = "avx512",
+	.usable = usable,
+	.quantise = quantise,
+	.gemm = gemm,
+	.rmsnorm = rmsnorm,
+	.gated = gated,
+	.rope = rope,
+	.load_kv = load_kv,
+	.attn = attn,
+	.attn_merge = attn_merge,
+	.narrow = narrow,
+};

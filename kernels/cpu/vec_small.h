@@ -1,0 +1,126 @@
+/*
+ * The small kernels over vectors of 16 floats; included once by each fast variant, after its
+ * vec_*.h. Operation by operation the same as reference.c, which explains them.
+ */
+
+static inline v16 v_exp2(v16 x)
+{
+	v16 magic = v_set1(PFX_EXP2_MAGIC), t, f, p;
+
+	x = v_min(v_max(x, v_set1(PFX_EXP2_MIN)), v_set1(PFX_EXP2_MAX));
+	t = v_add(x, magic);
+	f = v_sub(x, v_sub(t, magic));
+	p = v_fma(v_set1(PFX_EXP2_C6), f, v_set1(PFX_EXP2_C5));
+	p = v_fma(p, f, v_set1(PFX_EXP2_C4));
+	p = v_fma(p, f, v_set1(PFX_EXP2_C3));
+	p = v_fma(p, f, v_set1(PFX_EXP2_C2));
+	p = v_fma(p, f, v_set1(PFX_EXP2_C1));
+	p = v_fma(p, f, v_set1(1.0f));
+	return v_add_exponent(p, t);
+}
+
+static void quantise(const float *x, uint32_t k, int16_t *v, float *s, float *sum)
+{
+	for (uint32_t g = 0; g < k / PFX_GROUP; g++, x += PFX_GROUP, v += PFX_GROUP) {
+		uint32_t max = v_amax_bits(x);
+		float amax;
+		memcpy(&amax, &max, 4);
+		if (max >= 0x7f800000u || amax < 1e-30f) {
+			memset(v, 0, PFX_GROUP * sizeof(*v));
+			s[g] = sum[g] = max >= 0x7f800000u ? NAN : 0;
+			continue;
+		}
+		s[g] = amax / 32767.0f;
+		sum[g] = s[g] * (float)v_round32(x, 32767.0f / amax, v);
+	}
+}
+
+static void rmsnorm(const float *x, const float *w, float eps, uint32_t dim, float *y)
+{
+	uint32_t i, rest = dim % 16;
+	v16 lanes = v_zero(), r;
+
+	for (i = 0; i + 16 <= dim; i += 16) {
+		v16 a = v_load(x + i);
+		lanes = v_fma(a, a, lanes);
+	}
+	if (rest != 0) {
+		v16 a = v_load_n(x + i, rest);
+		lanes = v_fma(a, a, lanes);
+	}
+	r = v_set1(1.0f / sqrtf(v_sum(lanes) / (float)dim + eps));
+	for (i = 0; i + 16 <= dim; i += 16) {
+		v_store(y + i, v_mul(v_mul(v_load(x + i), r), v_load(w + i)));
+	}
+	if (rest != 0) {
+		v_store_n(y + i, v_mul(v_mul(v_load_n(x + i, rest), r), v_load_n(w + i, rest)), rest);
+	}
+}
+
+static inline v16 gate_of(enum pfx_act act, v16 x, v16 up)
+{
+	v16 e = act == PFX_ACT_SILU ? v_set1(-PFX_LOG2E) :
+		v_fma(v_set1(PFX_GELU_B), v_mul(x, x), v_set1(PFX_GELU_A));
+
+	return v_mul(v_div(x, v_add(v_set1(1.0f), v_exp2(v_mul(x, e)))), up);
+}
+
+static void gated(enum pfx_act act, const float *gate, const float *up, uint32_t n, float *y)
+{
+	uint32_t i, rest = n % 16;
+
+	for (i = 0; i + 16 <= n; i += 16) {
+		v_store(y + i, gate_of(act, v_load(gate + i), v_load(up + i)));
+	}
+	if (rest != 0) {
+		v_store_n(y + i, gate_of(act, v_load_n(gate + i, rest), v_load_n(up + i, rest)), rest);
+	}
+}
+
+static inline void turn(v16 *a, v16 *b, v16 c, v16 s)
+{
+	v16 x0 = *a, x1 = *b;
+
+	*a = v_fms(x0, c, v_mul(x1, s));
+	*b = v_fma(x0, s, v_mul(x1, c));
+}
+
+static void rope(enum pfx_rope_kind kind, uint32_t n_dims, const float *cs, float *x)
+{
+	uint32_t half = n_dims / 2, i = 0;
+	v16 a, b;
+
+	for (; kind == PFX_ROPE_PAIRS && i + 16 <= half; i += 16) {
+		v_split_pairs(x + 2 * i, &a, &b);
+		turn(&a, &b, v_load(cs + i), v_load(cs + half + i));
+		v_join_pairs(x + 2 * i, a, b);
+	}
+	for (; kind == PFX_ROPE_HALVES && i + 16 <= half; i += 16) {
+		a = v_load(x + i);
+		b = v_load(x + half + i);
+		turn(&a, &b, v_load(cs + i), v_load(cs + half + i));
+		v_store(x + i, a);
+		v_store(x + half + i, b);
+	}
+	for (; i < half; i++) {
+		float *p = kind == PFX_ROPE_PAIRS ? &x[2 * i] : &x[i];
+		float *q = kind == PFX_ROPE_PAIRS ? &x[2 * i + 1] : &x[i + half];
+		float c = cs[i], s = cs[half + i], x0 = *p, x1 = *q;
+		*p = fmaf(x0, c, -(x1 * s));
+		*q = fmaf(x0, s, x1 * c);
+	}
+}
+
+static void narrow(const float *x, uint32_t n, uint16_t *y)
+{
+	uint16_t last[16];
+	uint32_t i;
+
+	for (i = 0; i + 16 <= n; i += 16) {
+		v_store_f16(y + i, v_load(x + i));
+	}
+	if (i < n) {
+		v_store_f16(last, v_load_n(x + i, n - i));
+		memcpy(y + i, last, (n - i) * sizeof(*y));
+	}
+}
