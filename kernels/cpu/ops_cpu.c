@@ -19,6 +19,7 @@
 static const struct pfx_variant *const variants[] = {
 #if defined(__x86_64__)
 	&pfx_variant_avx512,
+	&pfx_variant_avx2,
 #endif
 	&pfx_variant_reference,
 };
