@@ -388,10 +388,11 @@ static int parse_metadata(struct reader *r)
 static int take_alignment(struct reader *r)
 {
 	uint32_t v = ALIGNMENT_DEFAULT;
-	int rc = pfx_gguf_u32(r->g, "general.alignment", &v, r->err, r->errlen);
+	static const char key[] = "general.alignment";
+	int rc = pfx_gguf_u32(r->g, key, &v, NULL, 0);
 
 	if (rc != 0 && rc != -ENOENT) {
-		return rc;
+		return pfx_gguf_u32(r->g, key, &v, r->err, r->errlen);
 	}
 	if (v < 8 || v > ALIGNMENT_MAX || (v & (v - 1)) != 0) {
 		return pfx_fail(PFX_E_FORMAT, r->err, r->errlen,

@@ -32,18 +32,18 @@ int pfx_arch_u32(const struct pfx_gguf *g, const char *arch, const char *key, ui
 	char *err, size_t errlen)
 {
 	char name[128];
-	int rc = pfx_gguf_u32(g, arch_key(name, sizeof(name), arch, key), v, err, errlen);
+	int rc = pfx_gguf_u32(g, arch_key(name, sizeof(name), arch, key), v, NULL, 0);
 
-	return rc == -ENOENT ? 0 : rc;
+	return rc == 0 || rc == -ENOENT ? 0 : pfx_gguf_u32(g, name, v, err, errlen);
 }
 
 int pfx_arch_f32(const struct pfx_gguf *g, const char *arch, const char *key, float *v, char *err,
 	size_t errlen)
 {
 	char name[128];
-	int rc = pfx_gguf_f32(g, arch_key(name, sizeof(name), arch, key), v, err, errlen);
+	int rc = pfx_gguf_f32(g, arch_key(name, sizeof(name), arch, key), v, NULL, 0);
 
-	return rc == -ENOENT ? 0 : rc;
+	return rc == 0 || rc == -ENOENT ? 0 : pfx_gguf_f32(g, name, v, err, errlen);
 }
 
 static int find_arch(const struct pfx_gguf *g, const struct pfx_arch **out, char *err,
@@ -74,9 +74,12 @@ static int read_count(const struct pfx_gguf *g, const char *arch, const char *ke
 	int rc;
 
 	arch_key(name, sizeof(name), arch, key);
+	if (*v != 0 && pfx_gguf_u32(g, name, v, NULL, 0) == -ENOENT) {
+		return 0;
+	}
 	rc = pfx_gguf_u32(g, name, v, err, errlen);
 	if (rc == -ENOENT) {
-		return *v != 0 ? 0 : PFX_E_FORMAT;
+		return PFX_E_FORMAT;
 	}
 	if (rc == 0 && (*v < 1 || *v > max)) {
 		return pfx_fail(PFX_E_FORMAT, err, errlen, "%s: key '%s' is %u, expected 1 to %u",

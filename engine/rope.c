@@ -29,7 +29,7 @@ static int read_scaling(const struct pfx_gguf *g, const char *arch, struct param
 	int rc;
 
 	snprintf(key, sizeof(key), "%s.rope.scaling.type", arch);
-	rc = pfx_gguf_str(g, key, &s, err, errlen);
+	rc = pfx_gguf_str(g, key, &s, NULL, 0);
 	if (rc == -ENOENT) {
 		/* Without a type, a factor alone means linear; so does the older key. */
 		p->factor = 0.0f;
@@ -41,7 +41,7 @@ static int read_scaling(const struct pfx_gguf *g, const char *arch, struct param
 		return rc;
 	}
 	if (rc != 0) {
-		return rc;
+		return pfx_gguf_str(g, key, &s, err, errlen);
 	}
 	for (int i = 0; i < 3; i++) {
 		if (s.n == strlen(names[i]) && memcmp(s.s, names[i], s.n) == 0) {

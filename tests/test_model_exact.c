@@ -12,6 +12,16 @@
 #include "tests/model_util.h"
 #include "tests/tap.h"
 
+#ifndef PFX_LONG
+#define PFX_LONG 0
+#endif
+
+/* The real model is run with short prompts in `make check`, with all in `make check-long`. */
+#define REAL_MAX (PFX_LONG ? 600 : 40)
+#define REAL_CUTS (PFX_LONG ? 20 : 2)
+#define REAL_RUNS (PFX_LONG ? 5 : 1)
+#define EVERY_CUT_MAX (PFX_LONG ? 40 : 12)
+
 static struct pfx_rng rng;
 
 struct prompt {
@@ -209,6 +219,19 @@ static void cold_run(struct pfx_model *m, struct prompt *p, uint32_t block_token
 	free(blocks);
 }
 
+static uint32_t test_every_cut(struct pfx_model *m, uint32_t block_tokens)
+{
+	struct prompt p = new_prompt(m, 2 + (uint32_t)pfx_rng_below(&rng, EVERY_CUT_MAX - 1));
+	uint32_t bad = 0;
+
+	cold_run(m, &p, block_tokens);
+	for (uint32_t cut = 1; cut < p.n; cut++) {
+		bad += run_after_hit(m, &p, block_tokens, cut);
+	}
+	free_prompt(&p);
+	return bad;
+}
+
 static void test_model(struct pfx_model *one, struct pfx_model *two, uint32_t block_tokens,
 	uint32_t n0, uint32_t n1, int n_cuts, const char *what)
 {
@@ -227,6 +250,7 @@ static void test_model(struct pfx_model *one, struct pfx_model *two, uint32_t bl
 	is_int(bad, 0, "%s: %d hits of random length", what, n_cuts);
 	is_int(run_write_from(one, &p[1], block_tokens), 0, "%s: write_from keeps what is there",
 		what);
+	is_int(test_every_cut(one, block_tokens), 0, "%s: every cut of a short prompt", what);
 	free_prompt(&p[0]);
 	free_prompt(&p[1]);
 }
@@ -273,7 +297,7 @@ static void test_real(void)
 {
 	const char *why = NULL, *path = pfx_test_model_path(&why);
 	struct pfx_test_model_opts opts = { .n_threads = 1, .block_tokens = 16, .rows_max = 600,
-		.n_blocks = 60 };
+		.n_blocks = 80 };
 
 	if (path == NULL) {
 		skip(1, why);
@@ -285,8 +309,11 @@ static void test_real(void)
 	if (is_slow(one)) {
 		skip(1, "the plain loops are too slow for the real model");
 	} else {
-		test_model(one, two, 16, 260 + (uint32_t)pfx_rng_below(&rng, 20), 40, 2,
-			"the real model");
+		for (int i = 0; i < REAL_RUNS; i++) {
+			test_model(one, two, 16, 2 + (uint32_t)pfx_rng_below(&rng, REAL_MAX - 1),
+				2 + (uint32_t)pfx_rng_below(&rng, REAL_MAX - 1), REAL_CUTS,
+				"the real model");
+		}
 	}
 	pfx_model_close(one);
 	pfx_model_close(two);
