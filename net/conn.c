@@ -528,7 +528,9 @@ static void settle_living(struct pfx_conn *c)
 		finish(c);
 	} else if (c->eof && !c->half_closed) {
 		c->half_closed = 1;
-		c->srv->n_half_closed++;
+		if (c->srv->n_half_closed++ == 0) {
+			pfx_server_tick_soon(c->srv);
+		}
 		probe(c);
 	}
 }

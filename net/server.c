@@ -56,6 +56,7 @@ static void after(struct event *ev, uint32_t ms)
 
 /* ---- the loop's callbacks ---- */
 
+/* Short while somebody is watched who sends no more (conn.c, probe), or the end is near. */
 static uint32_t tick_ms(const struct pfx_server *s)
 {
 	uint32_t ms = s->opts.idle_timeout_ms / 8;
@@ -64,6 +65,11 @@ static uint32_t tick_ms(const struct pfx_server *s)
 		return 20;
 	}
 	return ms == 0 || ms > 5000 ? 5000 : ms < 50 ? 50 : ms;
+}
+
+void pfx_server_tick_soon(struct pfx_server *s)
+{
+	after(&s->tick_ev, tick_ms(s));
 }
 
 void pfx_server_again(struct pfx_server *s, struct pfx_conn *c)

@@ -78,6 +78,8 @@ void pfx_request_orphan_all(struct pfx_conn *c);
 void pfx_server_drain(struct pfx_server *s);
 /* c will be worked on in the loop's next turn. */
 void pfx_server_again(struct pfx_server *s, struct pfx_conn *c);
+/* Something just began that wants short ticks. */
+void pfx_server_tick_soon(struct pfx_server *s);
 /* c has replies to send when the current batch of events ends. */
 void pfx_server_dirty(struct pfx_server *s, struct pfx_conn *c);
 

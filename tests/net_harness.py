@@ -1,4 +1,5 @@
 """What the net_*.t scripts share: a server of one's own, connections, TAP."""
+import atexit
 import json
 import os
 import signal
@@ -49,6 +50,7 @@ class Server:
     def __init__(self, *args, listen="127.0.0.1:0", lines=1, **kw):
         cmd = [FAKE, "--model", __file__, "--listen", listen, "--log-level", "error", *args]
         self.proc = subprocess.Popen(cmd, stdout=subprocess.PIPE, text=True, **kw)
+        atexit.register(self.proc.kill)  # when the script itself fails; does nothing else
         self.lines = [self.proc.stdout.readline().rstrip("\n") for _ in range(lines)]
         self.address = self.lines[0].replace("listening on ", "", 1)
 

@@ -201,8 +201,10 @@ int main(int argc, char **argv)
 {
 	struct pfx_settings settings;
 	char err[512] = "";
-	int rc = pfx_settings_read(&settings, argc, argv, err, sizeof(err));
+	int rc;
 
+	set_signals();
+	rc = pfx_settings_read(&settings, argc, argv, err, sizeof(err));
 	if (rc < 0) {
 		fprintf(stderr, "prefixd: %s\n", err);
 		return 2;
@@ -213,7 +215,6 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	pfx_log_set_level(settings.log_level);
-	set_signals();
 	json_object_seed(0);
 	rc = serve(&settings, err, sizeof(err));
 	pfx_settings_free(&settings);

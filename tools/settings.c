@@ -189,12 +189,14 @@ static int set_time(const struct setting *d, struct pfx_settings *s, const char 
 	struct tm tm, again;
 	const char *end;
 	time_t t;
+	int day;
 
 	memset(&tm, 0, sizeof(tm));
 	end = strptime(value, "%Y-%m-%dT%H:%M:%S", &tm);
 	/* It stands as it is, without a zone; UTC here only finds the weekday. */
+	day = tm.tm_mday;
 	t = end == NULL ? 0 : timegm(&tm);
-	if (end == NULL || *end != 0 || gmtime_r(&t, &again) == NULL || again.tm_mday != tm.tm_mday) {
+	if (end == NULL || *end != 0 || gmtime_r(&t, &again) == NULL || again.tm_mday != day) {
 		return bad_value(d, value, "a time like 2025-03-09T14:05:06", err, errlen);
 	}
 	s->template_time = again;
