@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 #include <stddef.h>
+#include <time.h>
 
 #include "base/buf.h"
 #include "engine/tokenizer.h"
