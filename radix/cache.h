@@ -108,6 +108,12 @@ int pfx_path_publish(struct pfx_path *path, const uint32_t *tokens, uint32_t upt
  */
 uint32_t pfx_path_mark(struct pfx_path *path);
 
+/*
+ * From now on what the path computes stays its own: it publishes and marks nothing, and its
+ * blocks are freed when it closes. What it has published stays.
+ */
+void pfx_path_keep_private(struct pfx_path *path);
+
 uint32_t pfx_path_len(const struct pfx_path *path);
 /* The table: block i holds positions [i*B, (i+1)*B). Valid until the next call on path. */
 const pfx_block_t *pfx_path_blocks(const struct pfx_path *path, uint32_t *n);

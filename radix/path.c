@@ -410,6 +410,11 @@ uint32_t pfx_path_mark(struct pfx_path *path)
 	return pfx_marks_put(&path->cache->marks, x, path->len);
 }
 
+void pfx_path_keep_private(struct pfx_path *path)
+{
+	path->apart = 1;
+}
+
 uint32_t pfx_path_len(const struct pfx_path *path)
 {
 	return path->len;

@@ -1,0 +1,186 @@
+#ifndef PFX_ENGINE_ENGINE_PRIV_H
+#define PFX_ENGINE_ENGINE_PRIV_H
+
+/*
+ * What the files behind engine.h share. Two threads work here:
+ *
+ *   text thread    renders chat templates, tokenises, detokenises (text.c)
+ *   engine thread  owns model, cache, kept logits and every request that has its tokens
+ *                  (sched.c, step.c, reply.c, report.c)
+ *
+ * A request belongs to one of them at a time and travels through the queues below, which
+ * `lock` protects together with the registry. Only `cancel` of a request is touched by
+ * others. Events have a queue and a lock of their own (events.c); no lock is held while
+ * another is taken.
+ */
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/buf.h"
+#include "base/list.h"
+#include "engine/chat.h"
+#include "engine/engine.h"
+#include "engine/keep.h"
+#include "engine/model.h"
+#include "engine/sample.h"
+#include "engine/tokenizer.h"
+#include "radix/cache.h"
+
+enum pfx_request_state {
+	PFX_REQUEST_QUEUED,    /* in a queue: text, inbox or waiting */
+	PFX_REQUEST_FOLLOWING, /* holds a path; what it needs next is being computed by `leader` */
+	PFX_REQUEST_RUNNING,   /* holds a path; runs tokens[len..n_tokens) */
+};
+
+struct pfx_request {
+	struct pfx_list all;  /* registry; under engine->lock */
+	struct pfx_list link; /* the one queue or list that the request is in */
+	struct pfx_job *job;
+	enum pfx_request_state state;
+	_Atomic int cancel;
+
+	/* What was asked: prompt tokens first, then the reply's. */
+	struct pfx_ids tokens;
+	uint32_t n_prompt;
+	struct pfx_buf text; /* prompt as text, for telling where it missed; may be empty */
+	struct pfx_space *space;
+	/* A failure found by the text thread; the engine thread ends the request with it. */
+	int failed;
+	enum pfx_fault fault;
+	char *message;
+
+	/* The running part. */
+	struct pfx_path *path;
+	int unshared; /* what the path computes stays its own: store false, or flushed */
+	struct pfx_request *leader;
+	uint32_t follow_to;   /* FOLLOWING: tokens that the leader will have published */
+	uint64_t admission;   /* age: the lower the older; kept over a preemption */
+	uint32_t counted;     /* prompt tokens that usage accounts for already */
+	uint32_t step_rows;   /* rows of this step; 0: not in it */
+	uint32_t step_from;   /* position of the first of them */
+	uint32_t step_out;    /* index of its first out row, and */
+	uint32_t step_n_out;  /* how many it has */
+	struct pfx_block_copy copy;
+	int alone_retry; /* gave up a partial block to fit; see sched.c */
+
+	/* The reply. */
+	uint32_t n_reply;
+	struct pfx_detok detok;
+	struct pfx_buf held; /* text that may yet turn out to be part of a stop string */
+	float *score;
+	struct pfx_top *score_top;
+	uint32_t n_score;
+
+	struct pfx_usage usage;
+	enum pfx_miss_reason miss;
+	uint32_t miss_at_token;
+	int missed; /* miss is decided */
+	uint64_t received_ns, deadline_ns, admitted_ns, first_ns;
+};
+
+/* Counters; the engine thread's own. */
+struct pfx_engine_counters {
+	uint64_t prompt, computed, cached_device, cached_host, cached_disk, generated;
+	uint64_t done, cancelled, failed;
+	uint64_t steps, rows, recomputed, preempted, attached, kept_hits;
+};
+
+struct pfx_events {
+	pthread_mutex_t lock;
+	struct pfx_event_node *head, **tail;
+	int fd;
+};
+
+struct pfx_engine {
+	struct pfx_engine_opts opts;
+	struct pfx_engine_info info;
+	struct pfx_model *model;
+	struct pfx_tokenizer *tokenizer;
+	struct pfx_chat *chat; /* NULL: the model has no template */
+	char *chat_source;
+	struct pfx_cache *cache;
+	struct pfx_keep *keep;
+	struct pfx_sampler *sampler;
+	struct pfx_events events;
+	struct tm template_time;
+	uint64_t opened_ns;
+
+	pthread_t engine_thread, text_thread;
+	pthread_mutex_t lock;
+	pthread_cond_t engine_wake, text_wake;
+	/* Under lock. */
+	struct pfx_list all, text_queue, inbox;
+	uint32_t n_text, n_inbox; /* lengths of the two queues */
+	uint64_t next_number;
+	int stopping;
+	_Atomic int draining;
+	_Atomic uint32_t n_waiting, n_active; /* written by the engine thread */
+	_Atomic uint32_t n_busy;
+	_Atomic uint64_t turn_ns; /* smoothed time between two requests' ends */
+	_Atomic uint64_t n_refused; /* overloaded: they never got into a queue */
+
+	/* The engine thread's own. */
+	struct pfx_list waiting, active; /* both oldest first */
+	uint64_t next_admission;
+	uint64_t last_end_ns;
+	double ns_per_row; /* smoothed cost of a prompt row; 0: not known yet */
+	struct pfx_engine_counters n;
+	/* Arrays of a step, allocated at open. */
+	uint32_t rows_max, out_rows_max;
+	uint32_t *step_tokens, *step_out_rows;
+	struct pfx_batch_seq *step_seqs;
+	struct pfx_request **step_requests;
+};
+
+/* events.c */
+int pfx_events_open(struct pfx_events *q);
+void pfx_events_close(struct pfx_events *q);
+struct pfx_event *pfx_event_new(enum pfx_event_kind kind, const struct pfx_job *job);
+/* Takes ev. */
+void pfx_events_post(struct pfx_engine *e, struct pfx_event *ev);
+
+/* job.c */
+struct pfx_request *pfx_request_new(struct pfx_job *job);
+void pfx_request_free(struct pfx_request *r);
+/* Records a failure; the first one counts. */
+void pfx_request_fail(struct pfx_request *r, enum pfx_fault fault, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* Removes the request from the registry, posts its last event and frees it. Any thread. */
+void pfx_request_leave(struct pfx_engine *e, struct pfx_request *r, struct pfx_event *last);
+struct pfx_event *pfx_fault_event(const struct pfx_job *job, enum pfx_fault fault,
+	const char *message);
+
+/* engine.c: hands a request to the engine thread. */
+void pfx_engine_enqueue(struct pfx_engine *e, struct pfx_request *r);
+
+/* text.c */
+void *pfx_text_main(void *engine);
+
+/* sched.c */
+void *pfx_sched_main(void *engine);
+/* Ends a request that is in no list any more or in one of the engine thread's. */
+void pfx_sched_end(struct pfx_engine *e, struct pfx_request *r, enum pfx_finish finish);
+void pfx_sched_end_fault(struct pfx_engine *e, struct pfx_request *r);
+/* Usage: prompt tokens below upto have KV now. */
+void pfx_sched_count_cached(struct pfx_engine *e, struct pfx_request *r, uint32_t upto);
+void pfx_sched_count_computed(struct pfx_engine *e, struct pfx_request *r, uint32_t upto);
+
+/* step.c: runs the requests with step_rows > 0 as one batch and delivers what comes out. */
+void pfx_step_run(struct pfx_engine *e);
+
+/* reply.c: logits[n_vocab] that follow all of the request's tokens. May end it. */
+void pfx_reply_logits(struct pfx_engine *e, struct pfx_request *r, const float *logits);
+/* SCORE: logits after position pos, whose next token is known. */
+void pfx_reply_score(struct pfx_engine *e, struct pfx_request *r, uint32_t pos,
+	const float *logits);
+
+/* miss.c: where in what the client sent the token stands. */
+void pfx_miss_locate(const struct pfx_engine *e, const struct pfx_request *r, uint32_t at_token,
+	int64_t *message, uint64_t *byte);
+
+/* report.c */
+json_t *pfx_report_stats(struct pfx_engine *e);
+json_t *pfx_report_check(struct pfx_engine *e);
+
+#endif

@@ -1,0 +1,189 @@
+/*
+ * The text thread: what turns text into tokens and back. It keeps chat templates and long
+ * tokenisations off both the event loop and the engine thread. Jobs that are text alone end
+ * here; the others go on to the engine thread, also when they failed, so that a request has
+ * one place to end.
+ */
+#include "engine/engine_priv.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+static struct pfx_str spelling_of(const struct pfx_engine *e, uint32_t id)
+{
+	struct pfx_str none = { "", 0 };
+
+	return id == UINT32_MAX ? none : pfx_tokenizer_spelling(e->tokenizer, id);
+}
+
+/* Renders the job's messages into out; on failure the request is marked and it is empty. */
+static int render(struct pfx_engine *e, struct pfx_request *r, struct pfx_chat_output *out)
+{
+	const struct pfx_job *job = r->job;
+	char err[512] = "";
+	struct pfx_chat_input in = {
+		.messages = job->messages,
+		.tools = job->tools,
+		.documents = job->documents,
+		.kwargs = job->kwargs,
+		.add_generation_prompt = job->add_generation_prompt,
+		.bos = spelling_of(e, e->info.bos),
+		.eos = spelling_of(e, e->info.eos),
+		.now = e->opts.template_time != NULL ? &e->template_time : NULL,
+	};
+	int rc;
+
+	if (e->chat == NULL) {
+		pfx_request_fail(r, PFX_FAULT_BAD_REQUEST,
+			"messages: the model has no chat template; give one with --chat-template");
+		return -ENOENT;
+	}
+	rc = pfx_chat_render(e->chat, &in, out, err, sizeof(err));
+	if (rc == -ENOMEM)
+		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory in the chat template");
+	else if (rc != 0)
+		pfx_request_fail(r, PFX_FAULT_BAD_REQUEST, "messages: %s",
+			err[0] != 0 ? err : pfx_strerror(rc));
+	return rc;
+}
+
+static void encode(struct pfx_engine *e, struct pfx_request *r, const char *text, size_t n,
+	const struct pfx_span *spans, size_t n_spans)
+{
+	int rc = pfx_tokenizer_encode(e->tokenizer, text, n, spans, n_spans, &r->tokens);
+
+	if (rc == -ENOMEM)
+		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory in the tokenizer");
+	else if (rc != 0)
+		pfx_request_fail(r, PFX_FAULT_BAD_REQUEST, "the text cannot be tokenised: %s",
+			pfx_strerror(rc));
+}
+
+static void encode_chat(struct pfx_engine *e, struct pfx_request *r)
+{
+	struct pfx_chat_output out;
+
+	memset(&out, 0, sizeof(out));
+	if (render(e, r, &out) != 0)
+		return;
+	encode(e, r, out.text.data, out.text.len, out.spans, out.n_spans);
+	/* Kept to tell a miss in the client's own terms. */
+	r->text = out.text;
+	memset(&out.text, 0, sizeof(out.text));
+	pfx_chat_output_free(&out);
+}
+
+static void encode_text(struct pfx_engine *e, struct pfx_request *r)
+{
+	const struct pfx_job *job = r->job;
+	struct pfx_span all = { 0, job->text_len };
+	uint32_t bos = e->info.bos;
+	int with_bos = job->kind != PFX_JOB_TOKENIZE && job->text_len > 0 && bos != UINT32_MAX &&
+		pfx_tokenizer_add_bos(e->tokenizer);
+
+	if (with_bos) {
+		r->tokens.v = pfx_xmalloc(sizeof(*r->tokens.v));
+		r->tokens.v[0] = bos;
+		r->tokens.n = r->tokens.cap = 1;
+	}
+	encode(e, r, job->text, job->text_len, &all, job->text_special);
+	pfx_buf_add(&r->text, job->text, job->text_len);
+}
+
+static void tokenise(struct pfx_engine *e, struct pfx_request *r)
+{
+	if (r->job->prompt == PFX_PROMPT_CHAT)
+		encode_chat(e, r);
+	else if (r->job->prompt == PFX_PROMPT_TEXT)
+		encode_text(e, r);
+	else
+		pfx_request_fail(r, PFX_FAULT_BAD_REQUEST, "the request has no prompt");
+}
+
+static struct pfx_event *detokenise(struct pfx_engine *e, const struct pfx_job *job)
+{
+	struct pfx_event *ev = pfx_event_new(PFX_EVENT_TEXT, job);
+	struct pfx_detok d = PFX_DETOK_INIT;
+	struct pfx_buf text = PFX_BUF_INIT;
+
+	for (size_t i = 0; i < job->n_tokens; i++) {
+		pfx_detok_push(e->tokenizer, &d, job->tokens[i], &text);
+	}
+	pfx_detok_end(e->tokenizer, &d, &text);
+	ev->text = pfx_buf_take(&text, &ev->text_len);
+	return ev;
+}
+
+static struct pfx_event *run_text_job(struct pfx_engine *e, struct pfx_request *r)
+{
+	struct pfx_event *ev = NULL;
+	struct pfx_chat_output out;
+
+	if (r->failed)
+		return pfx_fault_event(r->job, r->fault, r->message);
+	switch (r->job->kind) {
+	case PFX_JOB_TOKENIZE:
+		tokenise(e, r);
+		ev = pfx_event_new(PFX_EVENT_TOKENS, r->job);
+		ev->tokens = r->tokens.v;
+		ev->n_tokens = r->tokens.n;
+		memset(&r->tokens, 0, sizeof(r->tokens));
+		break;
+	case PFX_JOB_DETOKENIZE:
+		ev = detokenise(e, r->job);
+		if (ev->text == NULL)
+			pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory in detokenize");
+		break;
+	default:
+		memset(&out, 0, sizeof(out));
+		ev = pfx_event_new(PFX_EVENT_TEXT, r->job);
+		if (render(e, r, &out) == 0)
+			ev->text = pfx_buf_take(&out.text, &ev->text_len);
+		pfx_chat_output_free(&out);
+		break;
+	}
+	if (r->failed) {
+		pfx_event_free(ev);
+		return pfx_fault_event(r->job, r->fault, r->message);
+	}
+	ev->last = 1;
+	return ev;
+}
+
+static int is_text_job(const struct pfx_job *job)
+{
+	return job->kind == PFX_JOB_TOKENIZE || job->kind == PFX_JOB_DETOKENIZE ||
+		job->kind == PFX_JOB_RENDER;
+}
+
+void *pfx_text_main(void *engine)
+{
+	struct pfx_engine *e = engine;
+	struct pfx_request *r;
+
+	for (;;) {
+		pthread_mutex_lock(&e->lock);
+		while (pfx_list_empty(&e->text_queue) && !e->stopping) {
+			pthread_cond_wait(&e->text_wake, &e->lock);
+		}
+		if (pfx_list_empty(&e->text_queue)) {
+			pthread_mutex_unlock(&e->lock);
+			return NULL;
+		}
+		r = pfx_container_of(e->text_queue.next, struct pfx_request, link);
+		pfx_list_remove(&r->link);
+		e->n_text--;
+		pthread_mutex_unlock(&e->lock);
+
+		if (is_text_job(r->job)) {
+			pfx_request_leave(e, r, run_text_job(e, r));
+			continue;
+		}
+		if (!r->cancel && !r->failed)
+			tokenise(e, r);
+		pfx_engine_enqueue(e, r);
+	}
+}
