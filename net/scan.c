@@ -28,12 +28,45 @@ static int take(struct cursor *c, char want)
 	return 1;
 }
 
+/* Which of eight bytes are zero: 0x80 at those, and perhaps above the lowest one. */
+static uint64_t zeros(uint64_t v)
+{
+	return (v - 0x0101010101010101u) & ~v & 0x8080808080808080u;
+}
+
+/* Eight bytes without a quote or backslash among them. */
+static int inside8(const char *p)
+{
+	const uint64_t ones = 0x0101010101010101u;
+	uint64_t v;
+
+	memcpy(&v, p, 8);
+	return (zeros(v ^ (ones * '"')) | zeros(v ^ (ones * '\\'))) == 0;
+}
+
+/* Eight bytes that all stand for themselves: ASCII besides, and no control. */
+static int plain8(const char *p)
+{
+	const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
+	uint64_t v;
+
+	memcpy(&v, p, 8);
+	return (((v | (v - ones * 0x20)) & high) | zeros(v ^ (ones * '"')) | zeros(v ^ (ones * '\\'))) == 0;
+}
+
 /* Behind the opening quote; goes behind the closing one. Judges nothing but where it ends. */
 static int skip_string(struct cursor *c)
 {
 	while (c->p < c->end) {
-		char b = *c->p++;
+		char b;
 
+		while (c->end - c->p >= 8 && inside8(c->p)) {
+			c->p += 8;
+		}
+		if (c->p == c->end) {
+			return 0;
+		}
+		b = *c->p++;
 		if (b == '"') {
 			return 1;
 		}
@@ -144,19 +177,6 @@ static int unescape(struct cursor *c, char *out, size_t *len)
 	return 1;
 }
 
-/* Eight bytes that all stand for themselves: ASCII, no control, quote or backslash. */
-static int plain8(const char *p)
-{
-	const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
-	uint64_t v, quote, slash;
-
-	memcpy(&v, p, 8);
-	quote = v ^ (ones * '"');
-	slash = v ^ (ones * '\\');
-	return ((v | (v - ones * 0x20) | ((quote - ones) & ~quote) | ((slash - ones) & ~slash)) & high)
-		== 0;
-}
-
 /*
  * Behind the opening quote. Decodes into out, which has room for the encoded length (no
  * escape is shorter than what it stands for). 0 at anything that is not valid.
@@ -201,32 +221,47 @@ static int read_string(struct cursor *c, char *out, size_t *out_len)
 	return 0;
 }
 
-/* Behind '['. Plain integers below 2^32 alone; out has room for half the encoded length. */
+/*
+ * Behind '['. Plain integers below 2^32 alone; out has room for half the encoded length. The
+ * common form, no spaces and five digits, is what the loop is for.
+ */
 static int read_ids(struct cursor *c, uint32_t *out, size_t *n)
 {
+	const char *p, *const end = c->end;
 	size_t k = 0;
 
 	skip_space(c);
+	p = c->p;
 	for (;;) {
-		const char *start = c->p;
+		const char *start = p;
 		uint64_t v = 0;
 
-		while (c->p < c->end && *c->p >= '0' && *c->p <= '9' && c->p - start < 11) {
-			v = v * 10 + (uint64_t)(*c->p++ - '0');
+		while (p < end && (unsigned char)(*p - '0') <= 9 && p - start < 11) {
+			v = v * 10 + (uint64_t)(*p++ - '0');
 		}
-		if (c->p == start || v > UINT32_MAX || (*start == '0' && c->p - start > 1)) {
+		if (p == start || v > UINT32_MAX || (*start == '0' && p - start > 1)) {
 			return 0;
 		}
 		out[k++] = (uint32_t)v;
-		skip_space(c);
-		if (take(c, ']')) {
-			*n = k;
-			return 1;
+		if (p < end && *p == ',') {
+			p++;
+			if (p < end && (unsigned char)(*p - '0') <= 9) {
+				continue;
+			}
+			c->p = p;
+		} else {
+			c->p = p;
+			skip_space(c);
+			if (take(c, ']')) {
+				*n = k;
+				return 1;
+			}
+			if (!take(c, ',')) {
+				return 0;
+			}
 		}
-		if (!take(c, ',')) {
-			return 0;
-		}
 		skip_space(c);
+		p = c->p;
 	}
 }
 
@@ -235,86 +270,87 @@ static int key_is(const char *key, size_t len, const char *want)
 	return len == strlen(want) && memcmp(key, want, len) == 0;
 }
 
-/* Copies the line up to `from` and puts an empty value for what is lifted. */
-static void cut(struct pfx_scan *s, const char **copied, const char *from, const char *end,
+/* Copies the line up to `from` and puts an empty value for what is lifted, up to `to`. */
+static void cut(struct pfx_scan *s, struct cursor *c, const char **copied, const char *to,
 	const char *empty)
 {
-	pfx_buf_add(&s->rest, *copied, (size_t)(from - *copied));
+	pfx_buf_add(&s->rest, *copied, (size_t)(c->p - *copied));
 	pfx_buf_adds(&s->rest, empty);
-	*copied = end;
+	c->p = to;
+	*copied = to;
 }
 
-static int lift_string(struct pfx_scan *s, char **slot, size_t *slot_len, const char *from,
-	size_t size, const char **copied)
+/* Each lift_ function stands at a value. 1: lifted, c is behind it; 0: it stays; -ENOMEM. */
+static int lift_string(struct pfx_scan *s, struct cursor *c, char **slot, size_t *slot_len,
+	const char **copied)
 {
-	struct cursor in = { from + 1, from + size };
-	char *out;
+	struct cursor in = { c->p + 1, c->end };
+	size_t room = (size_t)(c->end - c->p);
+	char *out = *slot != NULL ? NULL : pfx_malloc(room), *fit;
 
 	if (*slot != NULL) {
-		return 1;
+		return 0;
 	}
-	out = pfx_malloc(size);
 	if (out == NULL) {
 		return -ENOMEM;
 	}
 	if (!read_string(&in, out, slot_len)) {
 		pfx_free(out);
-		return 1;
+		return 0;
 	}
 	out[*slot_len] = 0;
-	*slot = out;
-	cut(s, copied, from, in.p, "\"\"");
+	fit = *slot_len + 1 < room / 2 ? pfx_realloc(out, *slot_len + 1) : NULL;
+	*slot = fit != NULL ? fit : out;
+	cut(s, c, copied, in.p, "\"\"");
 	return 1;
 }
 
-static int lift_tokens(struct pfx_scan *s, const char *from, size_t size, const char **copied)
+static int lift_tokens(struct pfx_scan *s, struct cursor *c, const char **copied)
 {
-	struct cursor in = { from + 1, from + size };
+	struct cursor in = { c->p + 1, c->end };
 	uint32_t *out, *fit;
 
 	if (s->tokens != NULL) {
-		return 1;
+		return 0;
 	}
-	out = pfx_reallocarray(NULL, size / 2 + 1, sizeof(*out));
+	/* Most of this is never touched, and given back below. */
+	out = pfx_reallocarray(NULL, (size_t)(c->end - c->p) / 2 + 1, sizeof(*out));
 	if (out == NULL) {
 		return -ENOMEM;
 	}
 	if (!read_ids(&in, out, &s->n_tokens)) {
 		pfx_free(out);
-		return 1;
+		return 0;
 	}
 	fit = pfx_reallocarray(out, s->n_tokens, sizeof(*out));
 	s->tokens = fit != NULL ? fit : out;
-	cut(s, copied, from, in.p, "[]");
+	cut(s, c, copied, in.p, "[]");
 	return 1;
 }
 
-/* One member's value from `from` to `to`; what cannot be lifted stays. 1 or -ENOMEM. */
-static int lift(struct pfx_scan *s, const char *key, size_t key_len, const char *from,
-	const char *to, const char **copied)
+static int lift(struct pfx_scan *s, const char *key, size_t key_len, struct cursor *c,
+	const char **copied)
 {
-	size_t size = (size_t)(to - from);
-
-	if (size < PFX_SCAN_MIN) {
-		return 1;
+	if (c->end - c->p < PFX_SCAN_MIN) {
+		return 0;
 	}
-	if (*from == '"' && key_is(key, key_len, "prompt")) {
-		return lift_string(s, &s->prompt, &s->prompt_len, from, size, copied);
+	if (*c->p == '"' && key_is(key, key_len, "prompt")) {
+		return lift_string(s, c, &s->prompt, &s->prompt_len, copied);
 	}
-	if (*from == '"' && key_is(key, key_len, "text")) {
-		return lift_string(s, &s->text, &s->text_len, from, size, copied);
+	if (*c->p == '"' && key_is(key, key_len, "text")) {
+		return lift_string(s, c, &s->text, &s->text_len, copied);
 	}
-	if (*from == '[' && key_is(key, key_len, "tokens")) {
-		return lift_tokens(s, from, size, copied);
+	if (*c->p == '[' && key_is(key, key_len, "tokens")) {
+		return lift_tokens(s, c, copied);
 	}
-	return 1;
+	return 0;
 }
 
 /* 1: all lifted that can be, 0: not an object as it should be, or a negative code. */
 static int scan_members(struct pfx_scan *s, struct cursor *c, const char **copied)
 {
 	do {
-		const char *key, *from;
+		const char *key;
 		size_t key_len;
 		int rc;
 
@@ -332,15 +368,12 @@ static int scan_members(struct pfx_scan *s, struct cursor *c, const char **copie
 			return 0;
 		}
 		skip_space(c);
-		from = c->p;
-		rc = skip_value(c);
+		rc = lift(s, key, key_len, c, copied);
+		rc = rc == 0 ? skip_value(c) : rc;
 		if (rc <= 0) {
 			return rc;
 		}
-		rc = lift(s, key, key_len, from, c->p, copied);
-		if (rc <= 0) {
-			return rc;
-		}
+		skip_space(c);
 	} while (take(c, ','));
 	return take(c, '}');
 }

@@ -422,6 +422,7 @@ static json_t *value_of(char type, const char *arg, const char *field)
 		v = json_real(strtod(arg, &end));
 	}
 	if (v == NULL || end == arg || *end != 0 || (type == 'i' && errno != 0)) {
+		json_decref(v);
 		die_usage("%s cannot be %s", field, arg);
 	}
 	return v;
