@@ -42,9 +42,10 @@ static int attention(struct pfx_model *m, uint32_t layer, uint32_t n_rows)
 
 	if ((rc = ops->rmsnorm(m->dev, m->x, w->attn_norm, c->rms_eps, c->n_embd, 0, m->h)) != 0 ||
 		(rc = ops->matmul(m->dev, w->qkv, m->h, 0, n_rows, w->qkv_bias, 0, m->qkv)) != 0 ||
-		(rc = ops->rope_kv(m->dev, m->kv, layer, c->n_heads, w->q_norm, w->k_norm, c->rms_eps,
-			m->qkv)) != 0 ||
-		(rc = ops->attention(m->dev, m->kv, layer, c->n_heads, scale, m->qkv, m->att)) != 0) {
+		(rc = ops->rope_kv(m->dev, m->kv, layer, c->n_heads, w->q_norm, w->k_norm,
+			c->rms_eps, m->qkv)) != 0 ||
+		(rc = ops->attention(m->dev, m->kv, layer, c->n_heads, scale, m->qkv,
+			m->att)) != 0) {
 		return rc;
 	}
 	return ops->matmul(m->dev, w->attn_out, m->att, 0, n_rows, NULL, 1, m->x);
@@ -84,7 +85,8 @@ int pfx_model_forward(struct pfx_model *m, const struct pfx_batch *batch)
 		}
 	}
 	if (rc == 0 && batch->n_out > 0) {
-		rc = ops->rmsnorm(m->dev, m->x, m->weights.output_norm, c->rms_eps, c->n_embd, 1, m->h);
+		rc = ops->rmsnorm(
+			m->dev, m->x, m->weights.output_norm, c->rms_eps, c->n_embd, 1, m->h);
 	}
 	if (rc == 0) {
 		rc = ops->sync(m->dev);

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,17 +13,9 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/rng.h"
+#include "engine/gguf_priv.h"
 
-/* The format's own numbers for the type of a metadata value. */
-enum value_type {
-	VT_U8, VT_I8, VT_U16, VT_I16, VT_U32, VT_I32, VT_F32, VT_BOOL, VT_STRING, VT_ARRAY,
-	VT_U64, VT_I64, VT_F64, VT_COUNT
-};
-
-static const struct {
-	const char *name;
-	uint32_t bytes; /* 0: of no fixed size */
-} value_types[VT_COUNT] = {
+const struct pfx_gguf_type_info pfx_gguf_types[VT_COUNT] = {
 	[VT_U8] = { "u8", 1 }, [VT_I8] = { "i8", 1 }, [VT_U16] = { "u16", 2 },
 	[VT_I16] = { "i16", 2 }, [VT_U32] = { "u32", 4 }, [VT_I32] = { "i32", 4 },
 	[VT_F32] = { "f32", 4 }, [VT_BOOL] = { "bool", 1 }, [VT_STRING] = { "string", 0 },
@@ -41,48 +32,6 @@ static const struct {
 #define ALIGNMENT_DEFAULT 32u
 #define ALIGNMENT_MAX (1u << 20)
 
-struct entry {
-	struct pfx_str key; /* first, so that an index can look into it */
-	enum value_type type, elem;
-	uint32_t n;         /* elements of an array */
-	struct pfx_str str;
-	union {
-		uint64_t u;
-		int64_t i;
-		double f;
-		int b;
-	} scalar;
-	/* Arrays of strings, u32, i32 and f32 as aligned copies; NULL for other elements. */
-	void *array;
-};
-
-/* Open addressing over names that stand first in records of one size. */
-struct name_index {
-	uint32_t *slots; /* record number + 1; 0 is empty */
-	uint32_t mask;
-	const char *records;
-	size_t stride;
-	uint64_t seed;
-};
-
-struct digest {
-	pthread_mutex_t lock;
-	int known;
-	uint8_t bytes[16];
-};
-
-struct pfx_gguf {
-	char *path;
-	const uint8_t *map;
-	size_t size;
-	uint32_t version, alignment;
-	uint32_t n_keys, n_tensors;
-	struct entry *entries;
-	struct pfx_gguf_tensor *tensors;
-	struct name_index by_key, by_tensor;
-	struct digest *digest;
-};
-
 /* Where parsing stands, and what it is at, for messages. */
 struct reader {
 	struct pfx_gguf *g;
@@ -94,14 +43,9 @@ struct reader {
 
 /* --- names ----------------------------------------------------------------------- */
 
-/* A name out of a file, fit for a message: printable and of bounded length. */
-struct shown {
-	char s[72];
-};
-
-static struct shown show(struct pfx_str name)
+struct pfx_shown pfx_gguf_show(struct pfx_str name)
 {
-	struct shown out;
+	struct pfx_shown out;
 	size_t n = name.n < 64 ? name.n : 64, i;
 
 	for (i = 0; i < n; i++) {
@@ -111,7 +55,7 @@ static struct shown show(struct pfx_str name)
 	return out;
 }
 
-static struct pfx_str name_at(const struct name_index *ix, uint32_t record)
+static struct pfx_str name_at(const struct pfx_name_index *ix, uint32_t record)
 {
 	struct pfx_str name;
 
@@ -119,7 +63,7 @@ static struct pfx_str name_at(const struct name_index *ix, uint32_t record)
 	return name;
 }
 
-static int index_open(struct name_index *ix, uint32_t n, const void *records, size_t stride)
+static int index_open(struct pfx_name_index *ix, uint32_t n, const void *records, size_t stride)
 {
 	uint32_t slots = 8;
 
@@ -134,8 +78,7 @@ static int index_open(struct name_index *ix, uint32_t n, const void *records, si
 	return ix->slots != NULL ? 0 : -ENOMEM;
 }
 
-/* The slot that holds the name, or the empty one where it would go. */
-static uint32_t *index_slot(const struct name_index *ix, struct pfx_str name)
+uint32_t *pfx_name_slot(const struct pfx_name_index *ix, struct pfx_str name)
 {
 	uint32_t at = (uint32_t)XXH3_64bits_withSeed(name.s, name.n, ix->seed) & ix->mask;
 
@@ -149,9 +92,9 @@ static uint32_t *index_slot(const struct name_index *ix, struct pfx_str name)
 }
 
 /* -EEXIST when a record of that name is there already. */
-static int index_add(struct name_index *ix, uint32_t record)
+static int index_add(struct pfx_name_index *ix, uint32_t record)
 {
-	uint32_t *slot = index_slot(ix, name_at(ix, record));
+	uint32_t *slot = pfx_name_slot(ix, name_at(ix, record));
 
 	if (*slot != 0) {
 		return -EEXIST;
@@ -204,7 +147,8 @@ static int take_string(struct reader *r, struct pfx_str *out)
 	}
 	if (n > left(r)) {
 		return pfx_fail(PFX_E_TRUNCATED, r->err, r->errlen,
-			"%s: %s has a string of %" PRIu64 " bytes, but only %zu are left in the file",
+			"%s: %s has a string of %" PRIu64
+			" bytes, but only %zu are left in the file",
 			r->g->path, r->what, n, left(r));
 	}
 	*out = (struct pfx_str){ (const char *)r->p, (size_t)n };
@@ -230,20 +174,21 @@ static int check_bools(struct reader *r, const uint8_t *p, uint64_t n)
 	for (uint64_t i = 0; i < n; i++) {
 		if (p[i] > 1) {
 			return pfx_fail(PFX_E_FORMAT, r->err, r->errlen,
-				"%s: %s holds %u as a bool, expected 0 or 1", r->g->path, r->what, p[i]);
+				"%s: %s holds %u as a bool, expected 0 or 1", r->g->path, r->what,
+				p[i]);
 		}
 	}
 	return 0;
 }
 
-static void read_scalar(struct entry *e, const uint8_t *p)
+static void read_scalar(struct pfx_gguf_entry *e, const uint8_t *p)
 {
 	union {
 		uint8_t u8; int8_t i8; uint16_t u16; int16_t i16; uint32_t u32; int32_t i32;
 		uint64_t u64; int64_t i64; float f32; double f64;
 	} v;
 
-	memcpy(&v, p, value_types[e->type].bytes);
+	memcpy(&v, p, pfx_gguf_types[e->type].bytes);
 	switch (e->type) {
 	case VT_U8: e->scalar.u = v.u8; break;
 	case VT_I8: e->scalar.i = v.i8; break;
@@ -260,27 +205,28 @@ static void read_scalar(struct entry *e, const uint8_t *p)
 	}
 }
 
-static int take_type(struct reader *r, enum value_type *out)
+static int take_type(struct reader *r, enum pfx_gguf_type *out)
 {
 	uint32_t type = 0;
 	int rc = take_u32(r, &type, "a value type");
 
 	if (rc == 0 && type >= VT_COUNT) {
 		return pfx_fail(PFX_E_FORMAT, r->err, r->errlen,
-			"%s: %s has value type %u, expected one of 0 to %d", r->g->path, r->what, type,
-			VT_COUNT - 1);
+			"%s: %s has value type %u, expected one of 0 to %d", r->g->path, r->what,
+			type, VT_COUNT - 1);
 	}
-	*out = rc == 0 ? (enum value_type)type : VT_COUNT;
+	*out = rc == 0 ? (enum pfx_gguf_type)type : VT_COUNT;
 	return rc;
 }
 
-static int take_strings(struct reader *r, struct entry *e)
+static int take_strings(struct reader *r, struct pfx_gguf_entry *e)
 {
 	struct pfx_str *v = pfx_calloc(e->n, sizeof(*v));
 
 	e->array = v; /* freed with the entry */
 	if (v == NULL) {
-		return pfx_fail(-ENOMEM, r->err, r->errlen, "%s: no memory for %s", r->g->path, r->what);
+		return pfx_fail(
+			-ENOMEM, r->err, r->errlen, "%s: no memory for %s", r->g->path, r->what);
 	}
 	for (uint32_t i = 0; i < e->n; i++) {
 		int rc = take_string(r, &v[i]);
@@ -292,7 +238,7 @@ static int take_strings(struct reader *r, struct entry *e)
 }
 
 /* Elements of a fixed size; those that are handed out later are copied to be aligned. */
-static int take_numbers(struct reader *r, struct entry *e, uint32_t elem_bytes)
+static int take_numbers(struct reader *r, struct pfx_gguf_entry *e, uint32_t elem_bytes)
 {
 	const uint8_t *p = r->p;
 
@@ -305,12 +251,13 @@ static int take_numbers(struct reader *r, struct entry *e, uint32_t elem_bytes)
 	}
 	e->array = pfx_memdup(p, (size_t)e->n * elem_bytes);
 	if (e->array == NULL) {
-		return pfx_fail(-ENOMEM, r->err, r->errlen, "%s: no memory for %s", r->g->path, r->what);
+		return pfx_fail(
+			-ENOMEM, r->err, r->errlen, "%s: no memory for %s", r->g->path, r->what);
 	}
 	return 0;
 }
 
-static int take_array(struct reader *r, struct entry *e)
+static int take_array(struct reader *r, struct pfx_gguf_entry *e)
 {
 	uint64_t n = 0;
 	uint32_t elem_bytes;
@@ -324,28 +271,29 @@ static int take_array(struct reader *r, struct entry *e)
 	}
 	if (e->elem == VT_ARRAY) {
 		return pfx_fail(PFX_E_UNSUPPORTED, r->err, r->errlen,
-			"%s: %s is an array of arrays, expected an array of plain values", r->g->path,
-			r->what);
+			"%s: %s is an array of arrays, expected an array of plain values",
+			r->g->path, r->what);
 	}
 	/* A string takes at least the 8 bytes of its length. */
-	elem_bytes = e->elem == VT_STRING ? 8 : value_types[e->elem].bytes;
+	elem_bytes = e->elem == VT_STRING ? 8 : pfx_gguf_types[e->elem].bytes;
 	if (n > left(r) / elem_bytes || n > UINT32_MAX) {
 		return pfx_fail(PFX_E_TRUNCATED, r->err, r->errlen,
-			"%s: %s is an array of %" PRIu64 " elements of type %s, but only %zu bytes are "
-			"left in the file", r->g->path, r->what, n, value_types[e->elem].name, left(r));
+			"%s: %s is an array of %" PRIu64
+			" elements of type %s, but only %zu bytes are left in the file",
+			r->g->path, r->what, n, pfx_gguf_types[e->elem].name, left(r));
 	}
 	e->n = (uint32_t)n;
 	return e->elem == VT_STRING ? take_strings(r, e) : take_numbers(r, e, elem_bytes);
 }
 
-static int take_entry(struct reader *r, struct entry *e)
+static int take_entry(struct reader *r, struct pfx_gguf_entry *e)
 {
 	int rc = take_name(r, KEY_BYTES_MAX, &e->key);
 
 	if (rc != 0) {
 		return rc;
 	}
-	snprintf(r->what, sizeof(r->what), "key '%s'", show(e->key).s);
+	snprintf(r->what, sizeof(r->what), "key '%s'", pfx_gguf_show(e->key).s);
 	rc = take_type(r, &e->type);
 	if (rc != 0) {
 		return rc;
@@ -356,12 +304,12 @@ static int take_entry(struct reader *r, struct entry *e)
 	if (e->type == VT_ARRAY) {
 		return take_array(r, e);
 	}
-	if (left(r) < value_types[e->type].bytes) {
+	if (left(r) < pfx_gguf_types[e->type].bytes) {
 		return fail_short(r, "a value");
 	}
 	read_scalar(e, r->p);
 	rc = e->type == VT_BOOL ? check_bools(r, r->p, 1) : 0;
-	r->p += value_types[e->type].bytes;
+	r->p += pfx_gguf_types[e->type].bytes;
 	return rc;
 }
 
@@ -412,7 +360,8 @@ static int take_dims(struct reader *r, struct pfx_gguf_tensor *t)
 	}
 	if (t->n_dims < 1 || t->n_dims > 4) {
 		return pfx_fail(PFX_E_FORMAT, r->err, r->errlen,
-			"%s: %s has %u dimensions, expected 1 to 4", r->g->path, r->what, t->n_dims);
+			"%s: %s has %u dimensions, expected 1 to 4", r->g->path, r->what,
+			t->n_dims);
 	}
 	for (uint32_t i = 0; i < 4; i++) {
 		t->dims[i] = 1;
@@ -422,8 +371,8 @@ static int take_dims(struct reader *r, struct pfx_gguf_tensor *t)
 		}
 		if (t->dims[i] == 0) {
 			return pfx_fail(PFX_E_FORMAT, r->err, r->errlen,
-				"%s: %s has dimension %u of size 0, expected at least 1", r->g->path,
-				r->what, i);
+				"%s: %s has dimension %u of size 0, expected at least 1",
+				r->g->path, r->what, i);
 		}
 	}
 	return 0;
@@ -437,8 +386,9 @@ static int size_tensor(struct reader *r, struct pfx_gguf_tensor *t, uint32_t typ
 
 	if (info == NULL) {
 		return pfx_fail(PFX_E_UNSUPPORTED, r->err, r->errlen,
-			"%s: %s has type %u, expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, "
-			"Q4_K, Q5_K or Q6_K", r->g->path, r->what, type);
+			"%s: %s has type %u, expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, "
+			"Q5_1, Q4_K, Q5_K or Q6_K",
+			r->g->path, r->what, type);
 	}
 	t->type = (enum pfx_dtype)type;
 	if (t->dims[0] % info->block_elems != 0) {
@@ -453,8 +403,8 @@ static int size_tensor(struct reader *r, struct pfx_gguf_tensor *t, uint32_t typ
 		__builtin_mul_overflow(bytes, t->dims[3], &bytes) || bytes > SIZE_MAX) {
 		return pfx_fail(PFX_E_FORMAT, r->err, r->errlen,
 			"%s: %s has dimensions %" PRIu64 " x %" PRIu64 " x %" PRIu64 " x %" PRIu64
-			", expected a size that fits into the file", r->g->path, r->what, t->dims[0],
-			t->dims[1], t->dims[2], t->dims[3]);
+			", expected a size that fits into the file",
+			r->g->path, r->what, t->dims[0], t->dims[1], t->dims[2], t->dims[3]);
 	}
 	t->bytes = (size_t)bytes;
 	return 0;
@@ -469,7 +419,7 @@ static int take_tensor(struct reader *r, struct pfx_gguf_tensor *t, uint64_t *of
 	if (rc != 0) {
 		return rc;
 	}
-	snprintf(r->what, sizeof(r->what), "tensor '%s'", show(t->name).s);
+	snprintf(r->what, sizeof(r->what), "tensor '%s'", pfx_gguf_show(t->name).s);
 	rc = take_dims(r, t);
 	if (rc == 0) {
 		rc = take_u32(r, &type, "its type");
@@ -491,7 +441,8 @@ static int take_tensor(struct reader *r, struct pfx_gguf_tensor *t, uint64_t *of
 static int place_tensors(struct reader *r, const uint64_t *offsets)
 {
 	struct pfx_gguf *g = r->g;
-	size_t start = (size_t)(r->p - g->map), pad = (g->alignment - start % g->alignment) % g->alignment;
+	size_t start = (size_t)(r->p - g->map);
+	size_t pad = (g->alignment - start % g->alignment) % g->alignment;
 	/* A file without tensors may end without the padding. */
 	size_t room = left(r) > pad ? left(r) - pad : 0;
 
@@ -501,7 +452,7 @@ static int place_tensors(struct reader *r, const uint64_t *offsets)
 			return pfx_fail(PFX_E_TRUNCATED, r->err, r->errlen,
 				"%s: tensor '%s' takes %zu bytes from offset %" PRIu64
 				", expected to end within the %zu bytes of tensor data in the file",
-				g->path, show(t->name).s, t->bytes, offsets[i], room);
+				g->path, pfx_gguf_show(t->name).s, t->bytes, offsets[i], room);
 		}
 		t->data = r->p + pad + offsets[i];
 	}
@@ -515,7 +466,8 @@ static int parse_tensors(struct reader *r)
 	int rc = 0;
 
 	if (offsets == NULL) {
-		return pfx_fail(-ENOMEM, r->err, r->errlen, "%s: no memory for its tensors", g->path);
+		return pfx_fail(
+			-ENOMEM, r->err, r->errlen, "%s: no memory for its tensors", g->path);
 	}
 	for (uint32_t i = 0; i < g->n_tensors && rc == 0; i++) {
 		snprintf(r->what, sizeof(r->what), "tensor %u of %u", i + 1, g->n_tensors);
@@ -613,7 +565,8 @@ static int parse(struct reader *r)
 	if (g->entries == NULL || g->tensors == NULL ||
 		index_open(&g->by_key, g->n_keys, g->entries, sizeof(*g->entries)) != 0 ||
 		index_open(&g->by_tensor, g->n_tensors, g->tensors, sizeof(*g->tensors)) != 0) {
-		return pfx_fail(-ENOMEM, r->err, r->errlen, "%s: no memory for its tables", g->path);
+		return pfx_fail(
+			-ENOMEM, r->err, r->errlen, "%s: no memory for its tables", g->path);
 	}
 	rc = parse_metadata(r);
 	if (rc == 0) {
@@ -632,8 +585,8 @@ static int map_file(struct pfx_gguf *g, char *err, size_t errlen)
 	if (fd < 0 || fstat(fd, &st) < 0) {
 		rc = pfx_fail(-errno, err, errlen, "%s: %s", g->path, strerror(errno));
 	} else if (!S_ISREG(st.st_mode)) {
-		rc = pfx_fail(PFX_E_FORMAT, err, errlen, "%s: is %s, expected a regular file", g->path,
-			S_ISDIR(st.st_mode) ? "a directory" : "no regular file");
+		rc = pfx_fail(PFX_E_FORMAT, err, errlen, "%s: is %s, expected a regular file",
+			g->path, S_ISDIR(st.st_mode) ? "a directory" : "no regular file");
 	} else if (st.st_size == 0) {
 		rc = pfx_fail(PFX_E_TRUNCATED, err, errlen, "%s: is empty, expected a GGUF file",
 			g->path);
@@ -653,9 +606,9 @@ static int map_file(struct pfx_gguf *g, char *err, size_t errlen)
 	return rc;
 }
 
-static struct digest *digest_new(void)
+static struct pfx_gguf_digest_once *digest_new(void)
 {
-	struct digest *d = pfx_calloc(1, sizeof(*d));
+	struct pfx_gguf_digest_once *d = pfx_calloc(1, sizeof(*d));
 
 	if (d != NULL) {
 		pthread_mutex_init(&d->lock, NULL);
@@ -670,7 +623,8 @@ int pfx_gguf_open(struct pfx_gguf **out, const char *path, char *err, size_t err
 	int rc;
 
 	*out = NULL;
-	if (g == NULL || (g->path = pfx_strdup(path)) == NULL || (g->digest = digest_new()) == NULL) {
+	if (g == NULL || (g->path = pfx_strdup(path)) == NULL ||
+		(g->digest = digest_new()) == NULL) {
 		rc = pfx_fail(-ENOMEM, err, errlen, "%s: no memory", path);
 		goto fail;
 	}
@@ -721,7 +675,7 @@ const char *pfx_gguf_path(const struct pfx_gguf *g)
 
 void pfx_gguf_digest(const struct pfx_gguf *g, uint8_t out[16])
 {
-	struct digest *d = g->digest;
+	struct pfx_gguf_digest_once *d = g->digest;
 
 	pthread_mutex_lock(&d->lock);
 	if (!d->known) {
@@ -732,183 +686,4 @@ void pfx_gguf_digest(const struct pfx_gguf *g, uint8_t out[16])
 	}
 	memcpy(out, d->bytes, sizeof(d->bytes));
 	pthread_mutex_unlock(&d->lock);
-}
-
-/* --- lookups --------------------------------------------------------------------- */
-
-static const struct entry *find(const struct pfx_gguf *g, const char *key, char *err,
-	size_t errlen)
-{
-	uint32_t slot = *index_slot(&g->by_key, (struct pfx_str){ key, strlen(key) });
-
-	if (slot == 0) {
-		pfx_fail(-ENOENT, err, errlen, "%s: key '%s' is missing", g->path, key);
-		return NULL;
-	}
-	return &g->entries[slot - 1];
-}
-
-static int wrong_type(const struct pfx_gguf *g, const struct entry *e, const char *wanted,
-	char *err, size_t errlen)
-{
-	int array = e->type == VT_ARRAY;
-
-	return pfx_fail(PFX_E_FORMAT, err, errlen, "%s: key '%s' is %s%s, expected %s", g->path,
-		show(e->key).s, array ? "an array of " : "of type ",
-		value_types[array ? e->elem : e->type].name, wanted);
-}
-
-int pfx_gguf_u32(const struct pfx_gguf *g, const char *key, uint32_t *out, char *err, size_t errlen)
-{
-	const struct entry *e = find(g, key, err, errlen);
-	uint64_t v;
-
-	if (e == NULL) {
-		return -ENOENT;
-	}
-	switch (e->type) {
-	case VT_U8: case VT_U16: case VT_U32: case VT_U64:
-		v = e->scalar.u;
-		break;
-	case VT_I8: case VT_I16: case VT_I32: case VT_I64:
-		/* A negative one becomes too large below. */
-		v = (uint64_t)e->scalar.i;
-		break;
-	default:
-		return wrong_type(g, e, "an unsigned integer", err, errlen);
-	}
-	if (v > UINT32_MAX) {
-		return pfx_fail(PFX_E_FORMAT, err, errlen,
-			"%s: key '%s' does not fit, expected an integer from 0 to %u", g->path, key,
-			UINT32_MAX);
-	}
-	*out = (uint32_t)v;
-	return 0;
-}
-
-int pfx_gguf_f32(const struct pfx_gguf *g, const char *key, float *out, char *err, size_t errlen)
-{
-	const struct entry *e = find(g, key, err, errlen);
-
-	if (e == NULL) {
-		return -ENOENT;
-	}
-	if (e->type != VT_F32 && e->type != VT_F64) {
-		return wrong_type(g, e, "a floating-point number", err, errlen);
-	}
-	/* Narrowing what no float holds is undefined; NaN and infinity stay what they are. */
-	if (e->scalar.f > 3.4e38 || e->scalar.f < -3.4e38) {
-		return pfx_fail(PFX_E_FORMAT, err, errlen,
-			"%s: key '%s' does not fit, expected a finite float", g->path, key);
-	}
-	*out = (float)e->scalar.f;
-	return 0;
-}
-
-int pfx_gguf_bool(const struct pfx_gguf *g, const char *key, int *out, char *err, size_t errlen)
-{
-	const struct entry *e = find(g, key, err, errlen);
-
-	if (e == NULL) {
-		return -ENOENT;
-	}
-	if (e->type != VT_BOOL) {
-		return wrong_type(g, e, "a bool", err, errlen);
-	}
-	*out = e->scalar.b;
-	return 0;
-}
-
-int pfx_gguf_str(const struct pfx_gguf *g, const char *key, struct pfx_str *out, char *err,
-	size_t errlen)
-{
-	const struct entry *e = find(g, key, err, errlen);
-
-	if (e == NULL) {
-		return -ENOENT;
-	}
-	if (e->type != VT_STRING) {
-		return wrong_type(g, e, "a string", err, errlen);
-	}
-	*out = e->str;
-	return 0;
-}
-
-/* The array's copy when its elements are of one of the two types. */
-static int find_array(const struct pfx_gguf *g, const char *key, enum value_type a,
-	enum value_type b, const char *wanted, const struct entry **out, char *err, size_t errlen)
-{
-	const struct entry *e = find(g, key, err, errlen);
-
-	if (e == NULL) {
-		return -ENOENT;
-	}
-	if (e->type != VT_ARRAY || (e->elem != a && e->elem != b)) {
-		return wrong_type(g, e, wanted, err, errlen);
-	}
-	*out = e;
-	return 0;
-}
-
-int pfx_gguf_strs(const struct pfx_gguf *g, const char *key, const struct pfx_str **out,
-	uint32_t *n, char *err, size_t errlen)
-{
-	const struct entry *e = NULL;
-	int rc = find_array(g, key, VT_STRING, VT_STRING, "an array of strings", &e, err, errlen);
-
-	if (rc == 0) {
-		*out = e->array;
-		*n = e->n;
-	}
-	return rc;
-}
-
-int pfx_gguf_i32s(const struct pfx_gguf *g, const char *key, const int32_t **out, uint32_t *n,
-	char *err, size_t errlen)
-{
-	const struct entry *e = NULL;
-	int rc = find_array(g, key, VT_I32, VT_U32, "an array of i32", &e, err, errlen);
-
-	if (rc != 0) {
-		return rc;
-	}
-	for (uint32_t i = 0; e->elem == VT_U32 && i < e->n; i++) {
-		if (((const uint32_t *)e->array)[i] > INT32_MAX) {
-			return pfx_fail(PFX_E_FORMAT, err, errlen,
-				"%s: key '%s' has element %u out of range, expected i32", g->path, key, i);
-		}
-	}
-	*out = e->array;
-	*n = e->n;
-	return 0;
-}
-
-int pfx_gguf_f32s(const struct pfx_gguf *g, const char *key, const float **out, uint32_t *n,
-	char *err, size_t errlen)
-{
-	const struct entry *e = NULL;
-	int rc = find_array(g, key, VT_F32, VT_F32, "an array of f32", &e, err, errlen);
-
-	if (rc == 0) {
-		*out = e->array;
-		*n = e->n;
-	}
-	return rc;
-}
-
-const struct pfx_gguf_tensor *pfx_gguf_tensor(const struct pfx_gguf *g, const char *name)
-{
-	uint32_t slot = *index_slot(&g->by_tensor, (struct pfx_str){ name, strlen(name) });
-
-	return slot != 0 ? &g->tensors[slot - 1] : NULL;
-}
-
-uint32_t pfx_gguf_n_tensors(const struct pfx_gguf *g)
-{
-	return g->n_tensors;
-}
-
-const struct pfx_gguf_tensor *pfx_gguf_tensor_at(const struct pfx_gguf *g, uint32_t i)
-{
-	return i < g->n_tensors ? &g->tensors[i] : NULL;
 }

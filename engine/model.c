@@ -16,12 +16,14 @@ static int check_opts(const struct pfx_model_opts *o, char *err, size_t errlen)
 
 	if (b < 1 || b > PFX_SEGMENT || (b & (b - 1)) != 0) {
 		return pfx_fail(-EINVAL, err, errlen,
-			"block size is %u tokens, expected a power of two up to %u", b, PFX_SEGMENT);
+			"block size is %u tokens, expected a power of two up to %u", b,
+			PFX_SEGMENT);
 	}
 	if (o->rows_max < 1 || o->seqs_max < 1 || o->out_rows_max < 1) {
 		return pfx_fail(-EINVAL, err, errlen,
-			"a batch is limited to %u rows, %u sequences and %u rows of logits, expected at "
-			"least one each", o->rows_max, o->seqs_max, o->out_rows_max);
+			"a batch is limited to %u rows, %u sequences and %u rows of logits, "
+			"expected at least one each",
+			o->rows_max, o->seqs_max, o->out_rows_max);
 	}
 	return 0;
 }
@@ -44,8 +46,9 @@ static int open_kv(struct pfx_model *m, const struct pfx_gguf *g, const struct p
 	n = o->kv_bytes_max / m->block_bytes;
 	if (n == 0) {
 		return pfx_fail(-EINVAL, err, errlen,
-			"device memory is limited to %" PRIu64 " bytes, expected at least the %zu of one "
-			"block of %u tokens", o->kv_bytes_max, m->block_bytes, o->block_tokens);
+			"device memory is limited to %" PRIu64
+			" bytes, expected at least the %zu of one block of %u tokens",
+			o->kv_bytes_max, m->block_bytes, o->block_tokens);
 	}
 	m->n_blocks = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX - 1;
 	rc = m->ops->kv_open(m->dev, &m->kv_shape, m->n_blocks, &m->kv);
@@ -85,11 +88,12 @@ static int open_activations(struct pfx_model *m, char *err, size_t errlen)
 		rc = m->ops->mem_alloc(m->dev, wanted[i].rows * wanted[i].width * sizeof(float),
 			wanted[i].mem);
 	}
-	m->logits_host = pfx_reallocarray(NULL, (size_t)m->out_rows_max * c->n_vocab, sizeof(float));
+	m->logits_host =
+		pfx_reallocarray(NULL, (size_t)m->out_rows_max * c->n_vocab, sizeof(float));
 	if (rc != 0 || m->logits_host == NULL) {
 		return pfx_fail(rc != 0 ? rc : -ENOMEM, err, errlen,
-			"no memory for the activations of %u rows and %u rows of logits", m->rows_max,
-			m->out_rows_max);
+			"no memory for the activations of %u rows and %u rows of logits",
+			m->rows_max, m->out_rows_max);
 	}
 	return 0;
 }
@@ -149,7 +153,8 @@ void pfx_model_close(struct pfx_model *m)
 		return;
 	}
 	if (m->dev != NULL) {
-		struct pfx_mem *mems[] = { m->x, m->h, m->qkv, m->att, m->gate_up, m->act, m->logits };
+		struct pfx_mem *mems[] = {
+			m->x, m->h, m->qkv, m->att, m->gate_up, m->act, m->logits};
 		for (size_t i = 0; i < sizeof(mems) / sizeof(mems[0]); i++) {
 			m->ops->mem_free(m->dev, mems[i]);
 		}

@@ -104,7 +104,8 @@ static int read_heads(const struct pfx_gguf *g, const char *arch, struct pfx_mod
 	}
 	if (c->n_heads % c->n_kv_heads != 0) {
 		return pfx_fail(PFX_E_FORMAT, err, errlen,
-			"%s: key '%s.attention.head_count_kv' is %u, expected a divisor of the %u heads",
+			"%s: key '%s.attention.head_count_kv' is %u, expected a divisor of the %u "
+			"heads",
 			pfx_gguf_path(g), arch, c->n_kv_heads, c->n_heads);
 	}
 	if (c->n_embd % c->n_heads == 0) {
@@ -136,11 +137,13 @@ static int read_eps(const struct pfx_gguf *g, const char *arch, struct pfx_model
 	char *err, size_t errlen)
 {
 	c->rms_eps = NAN;
-	int rc = pfx_arch_f32(g, arch, "attention.layer_norm_rms_epsilon", &c->rms_eps, err, errlen);
+	int rc =
+		pfx_arch_f32(g, arch, "attention.layer_norm_rms_epsilon", &c->rms_eps, err, errlen);
 
 	if (rc == 0 && !(c->rms_eps >= 0.0f && c->rms_eps < 1.0f)) {
 		return pfx_fail(PFX_E_FORMAT, err, errlen,
-			"%s: key '%s.attention.layer_norm_rms_epsilon' is missing or no number in [0, 1)",
+			"%s: key '%s.attention.layer_norm_rms_epsilon' is missing or no number in "
+			"[0, 1)",
 			pfx_gguf_path(g), arch);
 	}
 	return rc;
@@ -170,7 +173,8 @@ static int refuse_variants(const struct pfx_gguf *g, const char *arch, char *err
 	for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
 		int plain;
 		arch_key(name, sizeof(name), arch, variants[i].key);
-		int ru = pfx_gguf_u32(g, name, &u, NULL, 0), rf = pfx_gguf_f32(g, name, &f, NULL, 0);
+		int ru = pfx_gguf_u32(g, name, &u, NULL, 0);
+		int rf = pfx_gguf_f32(g, name, &f, NULL, 0);
 		if (ru == -ENOENT) {
 			continue;
 		}
@@ -181,8 +185,8 @@ static int refuse_variants(const struct pfx_gguf *g, const char *arch, char *err
 		}
 		if (!plain) {
 			return pfx_fail(PFX_E_UNSUPPORTED, err, errlen,
-				"%s: key '%s' asks for %s, expected a model without", pfx_gguf_path(g), name,
-				variants[i].what);
+				"%s: key '%s' asks for %s, expected a model without",
+				pfx_gguf_path(g), name, variants[i].what);
 		}
 	}
 	return 0;
@@ -228,8 +232,10 @@ int pfx_model_config_read(const struct pfx_gguf *g, struct pfx_model_config *out
 	c.qkv_bias = (*arch)->qkv_bias;
 	c.qk_norm = (*arch)->qk_norm;
 	if ((rc = read_count(g, a, "block_count", LAYERS_MAX, &c.n_layers, err, errlen)) != 0 ||
-		(rc = read_count(g, a, "embedding_length", WIDTH_MAX, &c.n_embd, err, errlen)) != 0 ||
-		(rc = read_count(g, a, "feed_forward_length", WIDTH_MAX, &c.n_ff, err, errlen)) != 0 ||
+		(rc = read_count(g, a, "embedding_length", WIDTH_MAX, &c.n_embd, err,
+			errlen)) != 0 ||
+		(rc = read_count(g, a, "feed_forward_length", WIDTH_MAX, &c.n_ff, err,
+			errlen)) != 0 ||
 		(rc = read_heads(g, a, &c, err, errlen)) != 0 ||
 		(rc = read_eps(g, a, &c, err, errlen)) != 0 ||
 		(rc = refuse_variants(g, a, err, errlen)) != 0 ||

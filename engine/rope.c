@@ -46,7 +46,8 @@ static int read_scaling(const struct pfx_gguf *g, const char *arch, struct param
 	for (int i = 0; i < 3; i++) {
 		if (s.n == strlen(names[i]) && memcmp(s.s, names[i], s.n) == 0) {
 			p->scaling = (enum scaling)i;
-			return pfx_arch_f32(g, arch, "rope.scaling.factor", &p->factor, err, errlen);
+			return pfx_arch_f32(
+				g, arch, "rope.scaling.factor", &p->factor, err, errlen);
 		}
 	}
 	return pfx_fail(PFX_E_UNSUPPORTED, err, errlen,
@@ -61,8 +62,9 @@ static int check_params(const struct pfx_gguf *g, const char *arch,
 
 	if (p->n_dims < 2 || p->n_dims % 2 != 0 || p->n_dims > c->head_dim) {
 		return pfx_fail(PFX_E_FORMAT, err, errlen,
-			"%s: key '%s.rope.dimension_count' is %u, expected an even number from 2 to the "
-			"head's %u dimensions", path, arch, p->n_dims, c->head_dim);
+			"%s: key '%s.rope.dimension_count' is %u, expected an even number from 2 "
+			"to the head's %u dimensions",
+			path, arch, p->n_dims, c->head_dim);
 	}
 	if (!(p->base > 1.0f && isfinite(p->base))) {
 		return pfx_fail(PFX_E_FORMAT, err, errlen,
@@ -71,15 +73,17 @@ static int check_params(const struct pfx_gguf *g, const char *arch,
 	}
 	if (p->scaling != SCALING_NONE && !(p->factor > 0.0f && isfinite(p->factor))) {
 		return pfx_fail(PFX_E_FORMAT, err, errlen,
-			"%s: key '%s.rope.scaling.factor' is missing or %g, expected a positive number",
+			"%s: key '%s.rope.scaling.factor' is missing or %g, expected a positive "
+			"number",
 			path, arch, (double)p->factor);
 	}
 	if (p->scaling == SCALING_YARN && !(isfinite(p->attn_factor) && isfinite(p->ext_factor) &&
 		p->beta_fast > 0.0f && p->beta_slow > 0.0f && isfinite(p->beta_fast) &&
 		isfinite(p->beta_slow))) {
 		return pfx_fail(PFX_E_FORMAT, err, errlen,
-			"%s: keys '%s.rope.scaling.*' of YaRN are out of range, expected finite factors "
-			"and positive betas", path, arch);
+			"%s: keys '%s.rope.scaling.*' of YaRN are out of range, expected finite "
+			"factors and positive betas",
+			path, arch);
 	}
 	return 0;
 }
@@ -173,14 +177,16 @@ static int find_factors(const struct pfx_gguf *g, uint32_t n_pairs, float *facto
 	}
 	if (t->type != PFX_F32 || t->n_dims != 1 || t->dims[0] != n_pairs) {
 		return pfx_fail(PFX_E_FORMAT, err, errlen,
-			"%s: tensor 'rope_freqs.weight' has another type or shape, expected F32 [%u]",
+			"%s: tensor 'rope_freqs.weight' has another type or shape, expected F32 "
+			"[%u]",
 			pfx_gguf_path(g), n_pairs);
 	}
 	memcpy(factors, t->data, n_pairs * sizeof(*factors));
 	for (uint32_t i = 0; i < n_pairs; i++) {
 		if (!(factors[i] > 0.0f && isfinite(factors[i]))) {
 			return pfx_fail(PFX_E_FORMAT, err, errlen,
-				"%s: tensor 'rope_freqs.weight' has %g at %u, expected a positive number",
+				"%s: tensor 'rope_freqs.weight' has %g at %u, expected a positive "
+				"number",
 				pfx_gguf_path(g), (double)factors[i], i);
 		}
 	}

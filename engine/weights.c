@@ -51,13 +51,14 @@ static int find_shaped(struct loader *l, const char *name, uint32_t k, uint32_t 
 
 	if (t == NULL) {
 		return pfx_fail(PFX_E_FORMAT, l->err, l->errlen,
-			"%s: tensor '%s' is missing, expected one of %u x %u", path, name, k, n ? n : 1);
+			"%s: tensor '%s' is missing, expected one of %u x %u", path, name, k,
+			n ? n : 1);
 	}
 	if (t->dims[0] != k || t->dims[1] != (n ? n : 1) || t->dims[2] != 1 || t->dims[3] != 1) {
 		return pfx_fail(PFX_E_FORMAT, l->err, l->errlen,
 			"%s: tensor '%s' is %" PRIu64 " x %" PRIu64 " x %" PRIu64 " x %" PRIu64
-			", expected %u x %u", path, name, t->dims[0], t->dims[1], t->dims[2], t->dims[3],
-			k, n ? n : 1);
+			", expected %u x %u",
+			path, name, t->dims[0], t->dims[1], t->dims[2], t->dims[3], k, n ? n : 1);
 	}
 	*out = t;
 	return 0;
@@ -68,8 +69,9 @@ static int find_shaped(struct loader *l, const char *name, uint32_t k, uint32_t 
 static int packed(struct loader *l, int rc, struct pfx_weight *const *w)
 {
 	if (rc != 0) {
-		return pfx_fail(rc, l->err, l->errlen, "%s: tensor '%s' cannot be packed for the %s "
-			"backend: %s", pfx_gguf_path(l->g), l->name, l->ops->name, pfx_strerror(rc));
+		return pfx_fail(rc, l->err, l->errlen,
+			"%s: tensor '%s' cannot be packed for the %s backend: %s",
+			pfx_gguf_path(l->g), l->name, l->ops->name, pfx_strerror(rc));
 	}
 	l->out->bytes += l->ops->weight_bytes(*w);
 	return 0;
@@ -161,10 +163,12 @@ static int load_attention(struct loader *l, uint32_t i, struct pfx_layer_weights
 		rc = pack_bias(l, parts, 3, &w->qkv_bias);
 	}
 	if (rc == 0 && c->qk_norm) {
-		rc = pack_vector(l, layer_name(name, i, "attn_q_norm.weight"), c->head_dim, &w->q_norm);
+		rc = pack_vector(
+			l, layer_name(name, i, "attn_q_norm.weight"), c->head_dim, &w->q_norm);
 	}
 	if (rc == 0 && c->qk_norm) {
-		rc = pack_vector(l, layer_name(name, i, "attn_k_norm.weight"), c->head_dim, &w->k_norm);
+		rc = pack_vector(
+			l, layer_name(name, i, "attn_k_norm.weight"), c->head_dim, &w->k_norm);
 	}
 	if (rc == 0) {
 		layer_name(name, i, "attn_output.weight");
@@ -238,9 +242,10 @@ static int refuse_unused(struct loader *l)
 		const struct pfx_gguf_tensor *t = pfx_gguf_tensor_at(l->g, i);
 		if (!l->used[i] && !is_known_extra(t)) {
 			return pfx_fail(PFX_E_UNSUPPORTED, l->err, l->errlen,
-				"%s: tensor '%.*s' is not part of a %s model of %u layers as known here",
-				pfx_gguf_path(l->g), (int)t->name.n, t->name.s, l->config->architecture,
-				l->config->n_layers);
+				"%s: tensor '%.*s' is not part of a %s model of %u layers as "
+				"known here",
+				pfx_gguf_path(l->g), (int)t->name.n, t->name.s,
+				l->config->architecture, l->config->n_layers);
 		}
 	}
 	return 0;

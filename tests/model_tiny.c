@@ -19,12 +19,12 @@ static const char *const specials[] = { "<|endoftext|>", "<|im_start|>", "<|im_e
 
 /* By rank; both halves are single bytes or stand above. */
 static const char *const merges[] = {
-	"Ġ t", "Ġ a", "h e", "i n", "r e", "Ġt he", "o n", "e r", "Ġ s", "a t", "e n", "o r",
-	"i s", "Ġ w", "n d", "Ġa nd", "Ġ o", "e s", "o u", "i t", "in g", "Ġo f", "Ġt o", "e d",
-	"a n", "Ġ c", "Ġ p", "Ġ in", "a r", "a l", "Ġ b", "Ġ m", "Ġ f", "Ġ d", "Ġ h", "Ġ y",
-	"Ġy ou", "u s", "l l", "Ġ g", "Ġ l", "Ġ n", "s t", "i c", "l e", "Ġ e", "Ċ Ċ", "Ġ Ġ",
-	"ĠĠ ĠĠ", "us er", "Ġ is", "Ġt h", "Ġth at", "o t", "v e", "Ġb e", "i on", "a s", "r o",
-	"0 0", "1 9",
+	"Ġ t", "Ġ a", "h e", "i n", "r e", "Ġt he", "o n", "e r", "Ġ s", "a t", "e n",
+	"o r", "i s", "Ġ w", "n d", "Ġa nd", "Ġ o", "e s", "o u", "i t", "in g", "Ġo f",
+	"Ġt o", "e d", "a n", "Ġ c", "Ġ p", "Ġ in", "a r", "a l", "Ġ b", "Ġ m", "Ġ f",
+	"Ġ d", "Ġ h", "Ġ y", "Ġy ou", "u s", "l l", "Ġ g", "Ġ l", "Ġ n", "s t", "i c",
+	"l e", "Ġ e", "Ċ Ċ", "Ġ Ġ", "ĠĠ ĠĠ", "us er", "Ġ is", "Ġt h", "Ġth at", "o t",
+	"v e", "Ġb e", "i on", "a s", "r o", "0 0", "1 9",
 };
 #define N_MERGES (sizeof(merges) / sizeof(merges[0]))
 
@@ -62,7 +62,8 @@ static void write_tokenizer(struct pfx_gw *w, const char *chat_template)
 			byte_letter(i - N_SPECIALS, text[i]);
 		} else {
 			const char *merge = merges[i - N_SPECIALS - 256], *gap = strchr(merge, ' ');
-			snprintf(text[i], sizeof(text[i]), "%.*s%s", (int)(gap - merge), merge, gap + 1);
+			snprintf(text[i], sizeof(text[i]), "%.*s%s", (int)(gap - merge), merge,
+				gap + 1);
 		}
 	}
 	pfx_gw_str(w, "tokenizer.ggml.model", "gpt2");
@@ -386,9 +387,10 @@ static int parse_number(struct pfx_tiny_opts *o, const char *key, uint32_t v)
 		const char *key;
 		uint32_t *v;
 	} numbers[] = {
-		{ "layers", &o->n_layers }, { "heads", &o->n_heads }, { "kv_heads", &o->n_kv_heads },
-		{ "head_dim", &o->head_dim }, { "embd", &o->n_embd }, { "ff", &o->n_ff },
-		{ "ctx", &o->n_ctx }, { "rope_dims", &o->rope_dims },
+		{ "layers", &o->n_layers }, { "heads", &o->n_heads },
+		{ "kv_heads", &o->n_kv_heads }, { "head_dim", &o->head_dim },
+		{ "embd", &o->n_embd }, { "ff", &o->n_ff }, { "ctx", &o->n_ctx },
+		{ "rope_dims", &o->rope_dims },
 	};
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {

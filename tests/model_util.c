@@ -102,12 +102,13 @@ static void fetch_logits(struct pfx_model *m, uint32_t n_out, uint32_t slice, fl
 			bail_out("logits", pfx_strerror(rc));
 		}
 		for (uint32_t i = 0; i < n; i++) {
-			memcpy(rows[first + i], logits + (size_t)i * n_vocab, n_vocab * sizeof(float));
+			memcpy(rows[first + i], logits + (size_t)i * n_vocab,
+				n_vocab * sizeof(float));
 		}
 	}
 }
 
-void pfx_test_run(struct pfx_model *m, const struct pfx_test_part *parts, uint32_t n_parts)
+int pfx_test_try(struct pfx_model *m, const struct pfx_test_part *parts, uint32_t n_parts)
 {
 	uint32_t n_vocab = pfx_model_config(m)->n_vocab, n_rows = 0, n_out = 0;
 	struct pfx_batch_seq *seqs = calloc(n_parts, sizeof(*seqs));
@@ -136,12 +137,21 @@ void pfx_test_run(struct pfx_model *m, const struct pfx_test_part *parts, uint32
 	}
 	struct pfx_batch batch = { n_rows, n_parts, n_out, tokens, seqs, out_rows };
 	int rc = pfx_model_forward(m, &batch);
-	if (rc != 0) {
-		bail_out("forward", pfx_strerror(rc));
+	if (rc == 0) {
+		fetch_logits(m, n_out, 512, rows);
 	}
-	fetch_logits(m, n_out, 512, rows);
 	free(seqs);
 	free(tokens);
 	free(out_rows);
 	free(rows);
+	return rc;
+}
+
+void pfx_test_run(struct pfx_model *m, const struct pfx_test_part *parts, uint32_t n_parts)
+{
+	int rc = pfx_test_try(m, parts, n_parts);
+
+	if (rc != 0) {
+		bail_out("forward", pfx_strerror(rc));
+	}
 }

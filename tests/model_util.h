@@ -16,7 +16,8 @@ const char *pfx_test_model_path(const char **why);
 
 struct pfx_test_model_opts {
 	const char *kernels; /* NULL: auto */
-	uint32_t n_threads, block_tokens, rows_max, out_rows_max, n_blocks; /* 0: 1, 16, 512, 512, 64 */
+	/* Zeros take 1, 16, 512, 512, 64. */
+	uint32_t n_threads, block_tokens, rows_max, out_rows_max, n_blocks;
 };
 
 struct pfx_model *pfx_test_model_open(const char *path, const struct pfx_test_model_opts *opts);
@@ -32,7 +33,9 @@ struct pfx_test_part {
 	float *logits; /* [n][n_vocab] out, or NULL */
 };
 
-/* Runs the parts as one batch. */
+/* Runs the parts as one batch. Returns what pfx_model_forward did. */
+int pfx_test_try(struct pfx_model *m, const struct pfx_test_part *parts, uint32_t n_parts);
+/* The same for a batch that must not fail. */
 void pfx_test_run(struct pfx_model *m, const struct pfx_test_part *parts, uint32_t n_parts);
 
 #endif

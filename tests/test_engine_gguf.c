@@ -84,7 +84,8 @@ static void test_scalars(const struct pfx_gguf *g)
 	ok(pfx_gguf_bool(g, "a.bool", &b, NULL, 0) == 0 && b == 1, "bool");
 	is_int(pfx_gguf_bool(g, "a.u8", &b, NULL, 0), PFX_E_FORMAT, "u8 is no bool");
 	is_int(pfx_gguf_f32(g, "a.u32", &f, err, sizeof(err)), PFX_E_FORMAT, "u32 is no float");
-	ok(strstr(err, "of type u32, expected a floating-point number") != NULL, "with words: %s", err);
+	ok(strstr(err, "of type u32, expected a floating-point number") != NULL, "with words: %s",
+		err);
 	is_int(pfx_gguf_u32(g, "a.i32s", &u, err, sizeof(err)), PFX_E_FORMAT, "array for a scalar");
 	ok(strstr(err, "an array of i32, expected") != NULL, "with words: %s", err);
 	is_int(pfx_gguf_u32(g, "nope", &u, err, sizeof(err)), -ENOENT, "absent key");
@@ -119,9 +120,11 @@ static void test_tensors(const struct pfx_gguf *g)
 	const struct pfx_gguf_tensor *t = pfx_gguf_tensor(g, "t.f32");
 
 	is_int(pfx_gguf_n_tensors(g), 2, "two tensors");
-	ok(t != NULL && t->type == PFX_F32 && t->n_dims == 1 && t->dims[0] == 5 && t->dims[1] == 1 &&
-		t->bytes == 20, "f32 tensor");
-	ok((uintptr_t)t->data % 32 == 0 && ((const uint8_t *)t->data)[19] == 19 * 7 + 1, "its data");
+	ok(t != NULL && t->type == PFX_F32 && t->n_dims == 1 && t->dims[0] == 5 &&
+			t->dims[1] == 1 && t->bytes == 20,
+		"f32 tensor");
+	ok((uintptr_t)t->data % 32 == 0 && ((const uint8_t *)t->data)[19] == 19 * 7 + 1,
+		"its data");
 	t = pfx_gguf_tensor(g, "t.q4_0");
 	ok(t != NULL && t->bytes == 36 && t == pfx_gguf_tensor_at(g, 0), "q4_0 tensor");
 	ok(pfx_gguf_tensor(g, "t.") == NULL && pfx_gguf_tensor_at(g, 2) == NULL, "no other");
@@ -159,8 +162,10 @@ static void refuse(struct pfx_gw *w, int code, const char *words, const char *wh
 	char err[400] = "";
 
 	pfx_gw_image(w, &image);
-	is_int(open_bytes(&g, image.data, image.len, err, sizeof(err)), code, "%s is refused", what);
-	ok(strstr(err, words) != NULL && strstr(err, file.path) == err, "says \"%s\": %s", words, err);
+	is_int(open_bytes(&g, image.data, image.len, err, sizeof(err)), code, "%s is refused",
+		what);
+	ok(strstr(err, words) != NULL && strstr(err, file.path) == err, "says \"%s\": %s", words,
+		err);
 	pfx_gguf_close(g);
 	pfx_buf_free(&image);
 	pfx_gw_free(w);
@@ -187,7 +192,8 @@ static void test_bad_keys(void)
 	refuse(&w, PFX_E_UNSUPPORTED, "array of arrays", "a nested array");
 	sample(&w);
 	pfx_gw_raw(&w, "odd", 9, "\x06\0\0\0\0\0\0\0\0\0\0\x40", 12);
-	refuse(&w, PFX_E_TRUNCATED, "array of 4611686018427387904 elements", "a length that overflows");
+	refuse(&w, PFX_E_TRUNCATED, "array of 4611686018427387904 elements",
+		"a length that overflows");
 	sample(&w);
 	pfx_gw_raw(&w, "odd", 9, "\x08\0\0\0\xff\xff\0\0\0\0\0\0", 12);
 	refuse(&w, PFX_E_TRUNCATED, "array of 65535 elements of type string", "too many strings");
@@ -211,13 +217,14 @@ static void test_bad_keys(void)
 	}
 	sample(&w);
 	pfx_gw_str(&w, "general.alignment", "32");
-	refuse(&w, PFX_E_FORMAT, "'general.alignment' is of type string", "an alignment of letters");
+	refuse(&w, PFX_E_FORMAT, "'general.alignment' is of type string",
+		"an alignment of letters");
 }
 
 static void test_bad_tensors(void)
 {
 	static const uint64_t odd[] = { 33, 2 }, zero[] = { 32, 0 };
-	static const uint64_t wide[] = { 1u << 31, 1u << 31, 1u << 31, 4 }, tall[] = { 32, 1u << 30 };
+	static const uint64_t wide[] = {1u << 31, 1u << 31, 1u << 31, 4}, tall[] = {32, 1u << 30};
 	static const uint64_t five[] = { 1, 1, 1, 1, 1 }, one[] = { 1 };
 	char name[80];
 	struct pfx_gw w;
@@ -236,7 +243,8 @@ static void test_bad_tensors(void)
 	refuse(&w, PFX_E_FORMAT, "tensor 'odd' has dimensions", "a size beyond 64 bits");
 	sample(&w);
 	pfx_gw_tensor(&w, "odd", PFX_F32, 2, tall, "", 0);
-	refuse(&w, PFX_E_TRUNCATED, "tensor 'odd' takes 137438953472 bytes", "data beyond the file");
+	refuse(&w, PFX_E_TRUNCATED, "tensor 'odd' takes 137438953472 bytes",
+		"data beyond the file");
 	sample(&w);
 	pfx_gw_tensor(&w, "odd", PFX_F32, 5, five, "abcd", 4);
 	refuse(&w, PFX_E_FORMAT, "tensor 'odd' has 5 dimensions", "five dimensions");
@@ -253,7 +261,8 @@ static void test_bad_tensors(void)
 	refuse(&w, PFX_E_FORMAT, "name of 65 bytes, expected 1 to 64", "a long name");
 	sample(&w);
 	pfx_gw_u32(&w, "general.alignment", 128);
-	refuse(&w, PFX_E_FORMAT, "expected a multiple of the alignment 128", "an offset off the grid");
+	refuse(&w, PFX_E_FORMAT, "expected a multiple of the alignment 128",
+		"an offset off the grid");
 }
 
 static void test_headers(const struct pfx_buf *image)
@@ -265,14 +274,16 @@ static void test_headers(const struct pfx_buf *image)
 		int code;
 		const char *words;
 	} cases[] = {
-		{ 0, "GGML", 4, PFX_E_FORMAT, "is no GGUF file" },
-		{ 4, "\1\0\0\0", 4, PFX_E_UNSUPPORTED, "GGUF version 1, expected 2 or 3" },
-		{ 4, "\4\0\0\0", 4, PFX_E_UNSUPPORTED, "GGUF version 4" },
-		{ 4, "\0\0\0\3", 4, PFX_E_UNSUPPORTED, "is a big-endian GGUF file" },
-		{ 4, "\0\0\0\0", 4, PFX_E_UNSUPPORTED, "GGUF version 0" },
-		{ 8, "\xff\xff\0\0\0\0\0\0", 8, PFX_E_FORMAT, "says 65535 tensors, expected at most" },
-		{ 8, "\0\0\0\0\0\0\0\x80", 8, PFX_E_FORMAT, "9223372036854775808 tensors" },
-		{ 16, "\xff\xff\xff\xff\xff\xff\xff\xff", 8, PFX_E_FORMAT, "18446744073709551615 keys" },
+		{0, "GGML", 4, PFX_E_FORMAT, "is no GGUF file"},
+		{4, "\1\0\0\0", 4, PFX_E_UNSUPPORTED, "GGUF version 1, expected 2 or 3"},
+		{4, "\4\0\0\0", 4, PFX_E_UNSUPPORTED, "GGUF version 4"},
+		{4, "\0\0\0\3", 4, PFX_E_UNSUPPORTED, "is a big-endian GGUF file"},
+		{4, "\0\0\0\0", 4, PFX_E_UNSUPPORTED, "GGUF version 0"},
+		{8, "\xff\xff\0\0\0\0\0\0", 8, PFX_E_FORMAT,
+			"says 65535 tensors, expected at most"},
+		{8, "\0\0\0\0\0\0\0\x80", 8, PFX_E_FORMAT, "9223372036854775808 tensors"},
+		{16, "\xff\xff\xff\xff\xff\xff\xff\xff", 8, PFX_E_FORMAT,
+			"18446744073709551615 keys"},
 	};
 	struct pfx_buf copy = PFX_BUF_INIT;
 	struct pfx_gguf *g;
@@ -282,7 +293,8 @@ static void test_headers(const struct pfx_buf *image)
 		pfx_buf_reset(&copy);
 		pfx_buf_add(&copy, image->data, image->len);
 		memcpy(copy.data + cases[i].at, cases[i].bytes, cases[i].n);
-		is_int(open_bytes(&g, copy.data, copy.len, err, sizeof(err)), cases[i].code, "header %zu", i);
+		is_int(open_bytes(&g, copy.data, copy.len, err, sizeof(err)), cases[i].code,
+			"header %zu", i);
 		ok(strstr(err, cases[i].words) != NULL, "says \"%s\": %s", cases[i].words, err);
 	}
 	memcpy(copy.data, image->data, 24);
@@ -356,7 +368,8 @@ static void test_paths(void)
 	ok(strstr(err, "a directory") != NULL, "with words: %s", err);
 	snprintf(fifo, sizeof(fifo), "%s/fifo", dir);
 	if (mkfifo(fifo, 0600) == 0) {
-		is_int(pfx_gguf_open(&g, fifo, err, sizeof(err)), PFX_E_FORMAT, "a FIFO does not hang");
+		is_int(pfx_gguf_open(&g, fifo, err, sizeof(err)), PFX_E_FORMAT,
+			"a FIFO does not hang");
 		unlink(fifo);
 	} else {
 		skip(1, "no FIFO");

@@ -106,21 +106,28 @@ static void test_keys(void)
 	rename_in(&w.keys, "llama.attention.layer_norm_rms_epsilon", NULL);
 	refuse(&w, PFX_E_FORMAT, "layer_norm_rms_epsilon' is missing");
 	refuse_u32("llama.block_count", 0, PFX_E_FORMAT, "'llama.block_count' is 0, expected 1 to");
-	refuse_u32("llama.block_count", 2, PFX_E_FORMAT, "tensor 'blk.1.attn_norm.weight' is missing");
-	refuse_u32("llama.embedding_length", 1u << 31, PFX_E_FORMAT, "is 2147483648, expected 1 to");
+	refuse_u32(
+		"llama.block_count", 2, PFX_E_FORMAT, "tensor 'blk.1.attn_norm.weight' is missing");
+	refuse_u32(
+		"llama.embedding_length", 1u << 31, PFX_E_FORMAT, "is 2147483648, expected 1 to");
 	refuse_u32("llama.embedding_length", 64, PFX_E_FORMAT,
 		"tensor 'token_embd.weight' is 128 x 320 x 1 x 1, expected 64 x 320");
 	refuse_u32("llama.feed_forward_length", 128, PFX_E_FORMAT,
 		"tensor 'blk.0.ffn_gate.weight' is 128 x 256");
 	refuse_u32("llama.attention.head_count_kv", 3, PFX_E_FORMAT, "expected a divisor of the 4");
-	refuse_u32("llama.attention.head_count", 8, PFX_E_FORMAT, "'blk.0.attn_q.weight' is 128 x 128");
-	refuse_u32("llama.attention.key_length", 31, PFX_E_UNSUPPORTED, "value_length' is 32, expected");
+	refuse_u32("llama.attention.head_count", 8, PFX_E_FORMAT,
+		"'blk.0.attn_q.weight' is 128 x 128");
+	refuse_u32("llama.attention.key_length", 31, PFX_E_UNSUPPORTED,
+		"value_length' is 32, expected");
 	refuse_u32("llama.attention.value_length", 16, PFX_E_UNSUPPORTED, "value_length' is 16");
-	refuse_u32("llama.rope.dimension_count", 33, PFX_E_FORMAT, "dimension_count' is 33, expected");
-	refuse_u32("llama.rope.dimension_count", 0, PFX_E_FORMAT, "dimension_count' is 0, expected");
+	refuse_u32(
+		"llama.rope.dimension_count", 33, PFX_E_FORMAT, "dimension_count' is 33, expected");
+	refuse_u32(
+		"llama.rope.dimension_count", 0, PFX_E_FORMAT, "dimension_count' is 0, expected");
 	refuse_u32("llama.expert_count", 8, PFX_E_UNSUPPORTED, "asks for a mixture of experts");
 	refuse_u32("llama.context_length", 0, PFX_E_FORMAT, "context_length' is 0");
-	refuse_u32("llama.rope.freq_base", 1, PFX_E_FORMAT, "freq_base' is of type u32, expected a");
+	refuse_u32(
+		"llama.rope.freq_base", 1, PFX_E_FORMAT, "freq_base' is of type u32, expected a");
 }
 
 static void test_rope_keys(void)
@@ -142,7 +149,8 @@ static void test_rope_keys(void)
 	refuse(&w, PFX_E_FORMAT, "of YaRN are out of range");
 	w = tiny("llama");
 	pfx_gw_tensor(&w, "rope_freqs.weight", PFX_F32, 1, (uint64_t[]){ 2 }, "abcdefgh", 8);
-	refuse(&w, PFX_E_FORMAT, "'rope_freqs.weight' has another type or shape, expected F32 [16]");
+	refuse(&w, PFX_E_FORMAT,
+		"'rope_freqs.weight' has another type or shape, expected F32 [16]");
 	w = tiny("llama");
 	pfx_gw_tensor(&w, "rope_freqs.weight", PFX_F32, 1, (uint64_t[]){ 16 }, (char[64]){ 0 }, 64);
 	refuse(&w, PFX_E_FORMAT, "'rope_freqs.weight' has 0 at 0, expected a positive number");
@@ -167,7 +175,8 @@ static void test_tensors(void)
 	refuse(&w, PFX_E_FORMAT, "tensor 'blk.0.attn_k_norm.weight' is missing");
 	w = tiny("llama");
 	pfx_gw_tensor(&w, "blk.0.attn_output.bias", PFX_F32, 1, (uint64_t[]){ 2 }, "abcdefgh", 8);
-	refuse(&w, PFX_E_UNSUPPORTED, "tensor 'blk.0.attn_output.bias' is not part of a llama model");
+	refuse(&w, PFX_E_UNSUPPORTED,
+		"tensor 'blk.0.attn_output.bias' is not part of a llama model");
 }
 
 static void test_opts(void)
@@ -179,7 +188,8 @@ static void test_opts(void)
 	is_int(try(&w, &o, err, sizeof(err)), 0, "the model as it is opens");
 	o.kv_bytes_max = 1000;
 	is_int(try(&w, &o, err, sizeof(err)), -EINVAL, "memory for less than a block");
-	ok(strstr(err, "limited to 1000 bytes, expected at least the 4096") != NULL, "in words: %s", err);
+	ok(strstr(err, "limited to 1000 bytes, expected at least the 4096") != NULL, "in words: %s",
+		err);
 	o = plain;
 	o.block_tokens = 48;
 	is_int(try(&w, &o, err, sizeof(err)), -EINVAL, "an odd block size");
@@ -188,7 +198,8 @@ static void test_opts(void)
 	is_int(try(&w, &o, err, sizeof(err)), -EINVAL, "no rows");
 	o = plain;
 	o.backend = "abacus";
-	ok(try(&w, &o, err, sizeof(err)) < 0 && strstr(err, "abacus") != NULL, "a backend: %s", err);
+	ok(try(&w, &o, err, sizeof(err)) < 0 && strstr(err, "abacus") != NULL, "a backend: %s",
+		err);
 	o = plain;
 	o.kernels = "abacus";
 	ok(try(&w, &o, err, sizeof(err)) < 0 && strstr(err, "abacus") != NULL, "kernels: %s", err);

@@ -82,9 +82,11 @@ static uint32_t test_text(struct pfx_model *m, struct pfx_ref_file *f, uint32_t 
 		}
 	}
 	free(ids);
-	ok(one.kl / one.n <= KL_MAX, "%s: %u positions, mean KL %.2e, worst position %.2e, same best "
-		"token %.2f %%, perplexity %.3f off by %.4f %%", name, one.n, one.kl / one.n, one.worst,
-		100.0 * one.n_same / one.n, exp(one.nll / one.n_next),
+	ok(one.kl / one.n <= KL_MAX,
+		"%s: %u positions, mean KL %.2e, worst position %.2e, same best "
+		"token %.2f %%, perplexity %.3f off by %.4f %%",
+		name, one.n, one.kl / one.n, one.worst, 100.0 * one.n_same / one.n,
+		exp(one.nll / one.n_next),
 		100.0 * perplexity_off(one.nll, one.nll_ref, one.n_next));
 	return n;
 }
@@ -106,8 +108,8 @@ static void test_texts(struct pfx_model *m, const uint8_t digest[16], float *log
 		room -= test_text(m, &f, room, &all, logits);
 	}
 	ok(all.kl / all.n <= KL_MAX, "mean KL over %u positions is %.2e", all.n, all.kl / all.n);
-	ok(all.n_same >= SAME_MIN * all.n, "same best token at %u of %u (%.2f %%)", all.n_same, all.n,
-		100.0 * all.n_same / all.n);
+	ok(all.n_same >= SAME_MIN * all.n, "same best token at %u of %u (%.2f %%)", all.n_same,
+		all.n, 100.0 * all.n_same / all.n);
 	ok(perplexity_off(all.nll, all.nll_ref, all.n_next) <= PERPLEXITY_OFF_MAX,
 		"perplexity %.4f, reference %.4f", exp(all.nll / all.n_next),
 		exp(all.nll_ref / all.n_next));
@@ -141,7 +143,8 @@ static void test_english(struct pfx_model *m, const uint8_t digest[16], float *l
 			run(m, part, at, rows, logits);
 			for (uint32_t i = 0; i < rows && at + i + 1 < window; i++) {
 				const float *row = logits + (size_t)i * n_vocab;
-				sum += pfx_ref_log_sum(row, n_vocab) - (double)row[part[at + i + 1]];
+				sum += pfx_ref_log_sum(row, n_vocab) -
+				       (double)row[part[at + i + 1]];
 			}
 		}
 		double off = perplexity_off(sum, want, window - 1);
@@ -151,8 +154,8 @@ static void test_english(struct pfx_model *m, const uint8_t digest[16], float *l
 	}
 	uint32_t n = n_windows * (window - 1);
 	ok(perplexity_off(nll, nll_ref, n) <= PERPLEXITY_OFF_MAX,
-		"perplexity of %u tokens of English %.4f, reference %.4f, worst window %.4f %% off", n,
-		exp(nll / n), exp(nll_ref / n), 100.0 * worst);
+		"perplexity of %u tokens of English %.4f, reference %.4f, worst window %.4f %% off",
+		n, exp(nll / n), exp(nll_ref / n), 100.0 * worst);
 	free(ids);
 	pfx_ref_close(&f);
 }
@@ -182,7 +185,8 @@ int main(void)
 	if (!PFX_LONG && strcmp(info.kernels, "reference") == 0) {
 		skip(1, "the plain loops are too slow here; make check-long runs them");
 	} else {
-		float *logits = malloc((size_t)ROWS * pfx_model_config(m)->n_vocab * sizeof(*logits));
+		float *logits =
+			malloc((size_t)ROWS * pfx_model_config(m)->n_vocab * sizeof(*logits));
 		PFX_ASSERT(logits != NULL);
 		test_texts(m, digest, logits);
 		if (PFX_LONG) {

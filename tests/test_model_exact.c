@@ -3,9 +3,11 @@
  * cut, whatever shares its batch, wherever its blocks lie, with one thread or two, and
  * whether a position was run in a prefill or as a decode step.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/assert.h"
 #include "base/rng.h"
 #include "engine/model.h"
@@ -141,8 +143,9 @@ static uint32_t run_together(struct pfx_model *m, const struct prompt *p, uint32
 			}
 			n = 1 + (uint32_t)pfx_rng_below(&rng, left < 90 ? left : 90);
 			n = pfx_rng_below(&rng, 3) == 0 ? 1 : n; /* now and then a decode step */
-			parts[n_parts] = (struct pfx_test_part){ p[i].tokens, done[i], n, 0,
-				blocks + (i ? nb[0] : 0), nb[i], got[i] + (size_t)done[i] * n_vocab };
+			parts[n_parts] = (struct pfx_test_part){p[i].tokens, done[i], n, 0,
+				blocks + (i ? nb[0] : 0), nb[i],
+				got[i] + (size_t)done[i] * n_vocab};
 			who[n_parts++] = i;
 		}
 		if (n_parts > 0) {
@@ -232,6 +235,27 @@ static uint32_t test_every_cut(struct pfx_model *m, uint32_t block_tokens)
 	return bad;
 }
 
+/* A step that memory fails in the middle of is an error, and does no harm to the next. */
+static uint32_t test_no_memory(struct pfx_model *m, const struct prompt *p, uint32_t block_tokens)
+{
+	uint32_t n = blocks_for(p->n, block_tokens), *blocks = must(calloc(n, sizeof(*blocks)));
+	uint64_t live = pfx_alloc_live();
+	uint32_t bad = 0;
+
+	draw_blocks(m, blocks, n);
+	struct pfx_test_part part = { p->tokens, 0, p->n, 0, blocks, n, NULL };
+	for (uint64_t seed = 0; seed < 8; seed++) {
+		pfx_alloc_fail(seed, 3);
+		int rc = pfx_test_try(m, &part, 1);
+		pfx_alloc_fail(0, 0);
+		bad += rc != 0 && rc != -ENOMEM;
+	}
+	bad += run_chunks(m, p, blocks, n, 0, 512);
+	bad += pfx_alloc_live() > live + 8; /* what a device keeps between steps */
+	free(blocks);
+	return bad;
+}
+
 static void test_model(struct pfx_model *one, struct pfx_model *two, uint32_t block_tokens,
 	uint32_t n0, uint32_t n1, int n_cuts, const char *what)
 {
@@ -250,6 +274,7 @@ static void test_model(struct pfx_model *one, struct pfx_model *two, uint32_t bl
 	is_int(bad, 0, "%s: %d hits of random length", what, n_cuts);
 	is_int(run_write_from(one, &p[1], block_tokens), 0, "%s: write_from keeps what is there",
 		what);
+	is_int(test_no_memory(one, &p[1], block_tokens), 0, "%s: steps without memory", what);
 	is_int(test_every_cut(one, block_tokens), 0, "%s: every cut of a short prompt", what);
 	free_prompt(&p[0]);
 	free_prompt(&p[1]);
@@ -273,7 +298,8 @@ static void test_tiny(const char *args, uint32_t block_tokens)
 	char copy[200], *save = NULL;
 
 	snprintf(copy, sizeof(copy), "%s", args);
-	for (char *arg = strtok_r(copy, " ", &save); arg != NULL; arg = strtok_r(NULL, " ", &save)) {
+	for (char *arg = strtok_r(copy, " ", &save); arg != NULL;
+		arg = strtok_r(NULL, " ", &save)) {
 		PFX_ASSERT(pfx_tiny_parse(&tiny, arg) == 0);
 	}
 	opts.n_threads = 1;

@@ -67,7 +67,8 @@ static void test_one(struct pfx_ref_file *f)
 	memcpy(args, pfx_ref_take(f, len), len);
 	args[len] = '\0';
 	strcpy(copy, args);
-	for (char *arg = strtok_r(copy, " ", &save); arg != NULL; arg = strtok_r(NULL, " ", &save)) {
+	for (char *arg = strtok_r(copy, " ", &save); arg != NULL;
+		arg = strtok_r(NULL, " ", &save)) {
 		PFX_ASSERT(pfx_tiny_parse(&tiny, arg) == 0);
 	}
 	check_digest(&tiny, pfx_ref_take(f, 16), args);
@@ -87,7 +88,8 @@ static void test_one(struct pfx_ref_file *f)
 		float want[PFX_TINY_VOCAB];
 		PFX_ASSERT(row < n);
 		memcpy(want, pfx_ref_take(f, sizeof(want)), sizeof(want));
-		double off = difference(logits + (size_t)row * PFX_TINY_VOCAB, want, PFX_TINY_VOCAB);
+		double off =
+			difference(logits + (size_t)row * PFX_TINY_VOCAB, want, PFX_TINY_VOCAB);
 		worst = off <= worst ? worst : off;
 	}
 	ok(worst < OFF_MAX, "%s: a logit is off by %.2g deviations at most", args, worst);
