@@ -10,24 +10,44 @@
  * Pre-tokenizers of byte-level BPE: a pattern whose matches, one behind the other, are the
  * words. Every character belongs to some match. White space is written as the Unicode
  * property, for PCRE2's \s has U+180E too, which the reference has not.
+ *
+ * The reference knows Unicode 16, PCRE2 10.40 and 10.42 know Unicode 14: letters and digits
+ * that came since are added by hand, since the words around them depend on it.
  */
+#define NEW_LETTERS \
+	"\\x{1C89}-\\x{1C8A}\\x{A7CB}-\\x{A7CD}\\x{A7DA}-\\x{A7DC}\\x{105C0}-\\x{105F3}" \
+	"\\x{10D4A}-\\x{10D65}\\x{10D6F}-\\x{10D85}\\x{10EC2}-\\x{10EC4}\\x{1123F}-\\x{11240}" \
+	"\\x{11380}-\\x{11389}\\x{1138B}\\x{1138E}\\x{11390}-\\x{113B5}\\x{113B7}\\x{113D1}" \
+	"\\x{113D3}\\x{11BC0}-\\x{11BE0}\\x{11F02}\\x{11F04}-\\x{11F10}\\x{11F12}-\\x{11F33}" \
+	"\\x{1342F}\\x{13441}-\\x{13446}\\x{13460}-\\x{143FA}\\x{16100}-\\x{1611D}" \
+	"\\x{16D40}-\\x{16D6C}\\x{18CFF}\\x{1B132}\\x{1B155}\\x{1DF25}-\\x{1DF2A}" \
+	"\\x{1E030}-\\x{1E06D}\\x{1E4D0}-\\x{1E4EB}\\x{1E5D0}-\\x{1E5ED}\\x{1E5F0}\\x{2B739}" \
+	"\\x{2EBF0}-\\x{2EE5D}\\x{31350}-\\x{323AF}"
+#define NEW_DIGITS \
+	"\\x{10D40}-\\x{10D49}\\x{116D0}-\\x{116E3}\\x{11BF0}-\\x{11BF9}\\x{11F50}-\\x{11F59}" \
+	"\\x{16130}-\\x{16139}\\x{16D70}-\\x{16D79}\\x{1CCF0}-\\x{1CCF9}\\x{1D2C0}-\\x{1D2D3}" \
+	"\\x{1E4F0}-\\x{1E4F9}\\x{1E5F1}-\\x{1E5FA}"
 
 #define SPACE "\\p{White_Space}"
 #define BEFORE_SPACE "(?!\\P{White_Space})"
-#define OTHER "[^" SPACE "\\p{L}\\p{N}]"
+#define L "\\p{L}" NEW_LETTERS
+#define N "\\p{N}" NEW_DIGITS
+#define LETTER "[" L "]"
+#define DIGIT "[" N "]"
+#define OTHER "[^" SPACE L N "]"
 
 /* smollm: each digit by itself, then gpt-2 on what lies between digits; made one pattern. */
 static const char pattern_smollm[] =
-	"\\p{N}|'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?" OTHER "+|"
-	SPACE "+(?![^" SPACE "\\p{N}])|" SPACE "+";
+	DIGIT "|'s|'t|'re|'ve|'m|'ll|'d| ?" LETTER "+| ?" OTHER "+|"
+	SPACE "+(?![^" SPACE N "])|" SPACE "+";
 static const char pattern_gpt2[] =
-	"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?" OTHER "+|"
+	"'s|'t|'re|'ve|'m|'ll|'d| ?" LETTER "+| ?" DIGIT "+| ?" OTHER "+|"
 	SPACE "+" BEFORE_SPACE "|" SPACE "+";
 #define LLAMA3(digits) \
-	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?" OTHER \
+	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n" L N "]?" LETTER "+|" digits "| ?" OTHER \
 	"+[\\r\\n]*|" SPACE "*[\\r\\n]+|" SPACE "+" BEFORE_SPACE "|" SPACE "+"
-static const char pattern_llama3[] = LLAMA3("\\p{N}{1,3}");
-static const char pattern_qwen2[] = LLAMA3("\\p{N}");
+static const char pattern_llama3[] = LLAMA3(DIGIT "{1,3}");
+static const char pattern_qwen2[] = LLAMA3(DIGIT);
 
 enum { IGNORE_MERGES = 1, NFC = 2, ADD_BOS = 4 };
 
@@ -147,12 +167,30 @@ int pfx_token_pretok_open(struct pfx_tokenizer *t, const struct pfx_gguf *g, cha
 	return 0;
 }
 
+/*
+ * Most words of most texts: ASCII letters, maybe with a space in front. Every pattern takes
+ * them alike, when no letter beyond ASCII goes on with the word. 0: it is something else.
+ */
+static size_t plain_word_end(const char *s, size_t n, size_t at)
+{
+	size_t start = at + (s[at] == ' '), i = start;
+
+	while (i < n && (unsigned char)((s[i] | 0x20) - 'a') < 26) {
+		i++;
+	}
+	return i == start || (i < n && (unsigned char)s[i] >= 0x80) ? 0 : i;
+}
+
 static int next_word(const struct pfx_tokenizer *t, struct pfx_token_work *w, const char *s,
 	size_t n, size_t at, size_t *end)
 {
 	PCRE2_SPTR subject = (PCRE2_SPTR)s;
 	int rc;
 
+	*end = plain_word_end(s, n, at);
+	if (*end != 0) {
+		return 0;
+	}
 	if (t->jit) {
 		rc = pcre2_jit_match(t->pattern, subject, n, at, PCRE2_NO_UTF_CHECK, w->match,
 			t->match_ctx);
@@ -170,7 +208,7 @@ static int next_word(const struct pfx_tokenizer *t, struct pfx_token_work *w, co
 int pfx_token_encode_bpe(const struct pfx_tokenizer *t, struct pfx_token_work *w, const char *s,
 	size_t n, struct pfx_ids *out)
 {
-	size_t at = 0, end = 0;
+	size_t end;
 	int rc = 0, changed = 0;
 
 	if (t->nfc) {
@@ -186,7 +224,7 @@ int pfx_token_encode_bpe(const struct pfx_tokenizer *t, struct pfx_token_work *w
 			return -ENOMEM;
 		}
 	}
-	for (; at < n && rc == 0; at = end) {
+	for (size_t at = 0; at < n && rc == 0; at = end) {
 		rc = next_word(t, w, s, n, at, &end);
 		if (rc == 0) {
 			rc = pfx_token_word(t, w, s + at, end - at, out);

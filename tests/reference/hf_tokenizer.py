@@ -26,6 +26,7 @@ class Tables:
         self.model = get("model")
         self.pre = get("pre", "default")
         self.tokens = get("tokens")
+        self.tokens_set = set(self.tokens)
         self.types = get("token_type", [NORMAL] * len(self.tokens))
         self.scores = get("scores")
         self.merges = get("merges", [])
@@ -38,7 +39,7 @@ class Tables:
         return [t for t, kind in zip(self.tokens, self.types) if kind in wanted]
 
 
-def byte_level(regex=None, digits=False, split=None):
+def byte_level(digits=False, split=None):
     parts = []
     if digits:
         parts.append(pre_tokenizers.Digits(individual_digits=True))
@@ -48,16 +49,24 @@ def byte_level(regex=None, digits=False, split=None):
     return pre_tokenizers.Sequence(parts)
 
 
-def hf_bpe(tables, trusted):
-    kind = {"default": "gpt-2", "llama3": "llama-bpe", "llama-v3": "llama-bpe",
+def kind(tables):
+    return {"default": "gpt-2", "llama3": "llama-bpe", "llama-v3": "llama-bpe",
             "starcoder": "smollm", "refact": "smollm"}.get(tables.pre, tables.pre)
-    # Added tokens must be in the vocabulary already, else they get ids that are taken.
-    vocab = {t: i for i, t in enumerate(tables.tokens)
-             if trusted or tables.types[i] in (NORMAL, USER)}
-    model = models.BPE(vocab=vocab, merges=[tuple(m.split(" ")) for m in tables.merges],
-                       ignore_merges=kind == "llama-bpe")
-    hf = tokenizers.Tokenizer(model)
-    hf.pre_tokenizer = {
+
+
+def nfc(tables):
+    return kind(tables) in ("qwen2", "mpt", "olmo", "command-r")
+
+
+def alphabet():
+    """Byte-level BPE's character for each byte."""
+    prints = [*range(0x21, 0x7f), *range(0xa1, 0xad), *range(0xae, 0x100)]
+    rest = iter(range(256, 512))
+    return [chr(b) if b in prints else chr(next(rest)) for b in range(256)]
+
+
+def pre_tokenizer(tables):
+    return {
         "gpt-2": lambda: byte_level(),
         "mpt": lambda: byte_level(),
         "olmo": lambda: byte_level(),
@@ -65,8 +74,18 @@ def hf_bpe(tables, trusted):
         "command-r": lambda: byte_level(digits=True),
         "llama-bpe": lambda: byte_level(split=LLAMA3 % "{1,3}"),
         "qwen2": lambda: byte_level(split=LLAMA3 % ""),
-    }[kind]()
-    if kind in ("qwen2", "mpt", "olmo", "command-r"):
+    }[kind(tables)]()
+
+
+def hf_bpe(tables, trusted):
+    # Added tokens must be in the vocabulary already, else they get ids that are taken.
+    vocab = {t: i for i, t in enumerate(tables.tokens)
+             if trusted or tables.types[i] in (NORMAL, USER)}
+    model = models.BPE(vocab=vocab, merges=[tuple(m.split(" ")) for m in tables.merges],
+                       ignore_merges=kind(tables) == "llama-bpe")
+    hf = tokenizers.Tokenizer(model)
+    hf.pre_tokenizer = pre_tokenizer(tables)
+    if nfc(tables):
         hf.normalizer = normalizers.NFC()
     hf.decoder = decoders.ByteLevel()
     add_specials(hf, tables, trusted)
