@@ -33,7 +33,8 @@ static json_t *cache_report(const struct pfx_engine *e)
 	struct pfx_cache_stats s;
 
 	pfx_cache_stats(e->cache, &s);
-	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "nodes", num(s.nodes), "tokens",
+	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "spaces", num(s.spaces),
+		"nodes", num(s.nodes), "tokens",
 		num(s.tokens), "index_bytes", num(s.index_bytes), "logits_kept", num(s.marks),
 		"logits_slots", num(pfx_keep_slots(e->keep)), "evicted_blocks", num(s.evicted_blocks),
 		"evicted_logits", num(s.evicted_marks), "copied_blocks", num(s.copied_blocks),

@@ -94,6 +94,8 @@ static void detach(struct pfx_engine *e, struct pfx_request *r)
 	pfx_list_remove(&r->link);
 	pfx_path_close(r->path);
 	r->path = NULL;
+	pfx_space_release(r->space);
+	r->space = NULL;
 }
 
 static void note_end(struct pfx_engine *e)

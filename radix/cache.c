@@ -124,6 +124,27 @@ static void grow_buckets(struct pfx_cache *cache)
 	cache->n_buckets = n;
 }
 
+/* Frees the spaces that hold nothing and that nobody has a handle of. */
+static void sweep_spaces(struct pfx_cache *cache)
+{
+	for (uint32_t i = 0; i < cache->n_buckets; i++) {
+		struct pfx_space **at = &cache->buckets[i];
+
+		while (*at != NULL) {
+			struct pfx_space *s = *at;
+
+			if (s->refs > 0 || s->root.kids != NULL || s->loose_blocks > 0) {
+				at = &s->next;
+				continue;
+			}
+			PFX_ASSERT(s->root.pins == 0);
+			*at = s->next;
+			cache->n_spaces--;
+			pfx_free(s);
+		}
+	}
+}
+
 int pfx_cache_space(struct pfx_cache *cache, const void *name, size_t len, struct pfx_space **out)
 {
 	uint64_t hash = hash_name(cache->seed, name, len);
@@ -132,8 +153,16 @@ int pfx_cache_space(struct pfx_cache *cache, const void *name, size_t len, struc
 	for (; s != NULL; s = s->next) {
 		if (s->hash == hash && s->name_len == len &&
 			(len == 0 || memcmp(s->name, name, len) == 0)) {
+			s->refs++;
 			*out = s;
 			return 0;
+		}
+	}
+	/* After this at least half as many are made before the next time: O(1) a space. */
+	if (cache->n_spaces >= cache->n_buckets) {
+		sweep_spaces(cache);
+		if (cache->n_spaces > cache->n_buckets / 2) {
+			grow_buckets(cache);
 		}
 	}
 	s = pfx_calloc(1, sizeof(*s) + len);
@@ -145,15 +174,22 @@ int pfx_cache_space(struct pfx_cache *cache, const void *name, size_t len, struc
 	if (len > 0) {
 		memcpy(s->name, name, len);
 	}
+	s->refs = 1;
 	pfx_root_init(s);
-	if (cache->n_spaces >= cache->n_buckets) {
-		grow_buckets(cache);
-	}
 	s->next = cache->buckets[hash & (cache->n_buckets - 1)];
 	cache->buckets[hash & (cache->n_buckets - 1)] = s;
 	cache->n_spaces++;
 	*out = s;
 	return 0;
+}
+
+void pfx_space_release(struct pfx_space *space)
+{
+	if (space == NULL) {
+		return;
+	}
+	PFX_ASSERT(space->refs > 0);
+	space->refs--;
 }
 
 /* Did the tree once go on behind that place with (the next of) these tokens? */
@@ -238,6 +274,7 @@ void pfx_cache_stats(const struct pfx_cache *cache, struct pfx_cache_stats *out)
 		.pinned = cache->pinned_blocks,
 		.marks = cache->marks.used,
 		.nodes = cache->nodes,
+		.spaces = cache->n_spaces,
 		.tokens = cache->tokens,
 		.index_bytes = cache->index_bytes,
 		.evicted_blocks = cache->evicted_blocks,

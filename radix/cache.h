@@ -39,9 +39,14 @@ int pfx_cache_open(struct pfx_cache **out, const struct pfx_cache_opts *opts);
 void pfx_cache_close(struct pfx_cache *cache); /* all paths must be closed; NULL is fine */
 
 /*
- * The namespace of that name (any bytes), made on first use. Valid until close. -ENOMEM.
+ * The namespace of that name (any bytes), made on first use. The handle is valid until it is
+ * released as often as it was asked for; what the space holds stays cached all the same. A
+ * space that nobody has a handle of and that holds nothing is forgotten in time, so names
+ * may come from clients. -ENOMEM.
  */
 int pfx_cache_space(struct pfx_cache *cache, const void *name, size_t len, struct pfx_space **out);
+/* After the last path of this user is closed. NULL is fine. */
+void pfx_space_release(struct pfx_space *space);
 
 /* Why a match ended. */
 enum pfx_end {
@@ -135,7 +140,8 @@ struct pfx_cache_stats {
 	uint32_t blocks, free, cached, running;
 	uint32_t pinned; /* blocks in the tree that a path holds */
 	uint32_t marks;
-	uint64_t nodes, tokens; /* in the tree */
+	uint64_t nodes, tokens; /* in the trees */
+	uint32_t spaces;
 	uint64_t index_bytes;   /* memory of the tree itself */
 	/* Counters. */
 	uint64_t evicted_blocks, evicted_marks, copied_blocks, duplicate_blocks, splits;

@@ -16,6 +16,7 @@ struct pfx_space {
 	uint64_t hash;          /* of the name */
 	uint32_t loose_blocks;  /* of its LOOSE and FLUSHED nodes */
 	uint64_t epoch;         /* raised by a flush, so that no ghost outlives it */
+	uint32_t refs;          /* users of the handle; without any, an empty space may go */
 	size_t name_len;
 	char name[];
 };

@@ -115,6 +115,38 @@ static void test_store_and_salt(void)
 	tokens[60] ^= 1;
 }
 
+/* A client may name any number of namespaces; those that hold nothing any more are forgotten. */
+static void test_many_salts(void)
+{
+	struct pfx_job *job;
+	struct reply r;
+	char salt[16];
+
+	flush(e);
+	for (int i = 0; i < 2000; i++) {
+		snprintf(salt, sizeof(salt), "salt %d", i);
+		job = token_job(PFX_JOB_WARM, tokens, 2, 0);
+		job->salt = pfx_strdup(salt);
+		job->salt_len = strlen(salt);
+		job->no_store = i % 4 != 0;
+		run(e, job, &r);
+		reply_free(&r);
+	}
+	ok(stat_of(e, "cache.spaces") >= 500, "namespaces that hold something stay");
+	flush(e);
+	for (int i = 0; i < 2000; i++) {
+		snprintf(salt, sizeof(salt), "more %d", i);
+		job = token_job(PFX_JOB_WARM, tokens, 2, 0);
+		job->salt = pfx_strdup(salt);
+		job->salt_len = strlen(salt);
+		job->no_store = 1;
+		run(e, job, &r);
+		reply_free(&r);
+	}
+	ok(stat_of(e, "cache.spaces") < 2000, "empty ones go (%lld are left of 4000)",
+		stat_of(e, "cache.spaces"));
+}
+
 static void test_score(void)
 {
 	struct pfx_job *job;
@@ -307,6 +339,7 @@ int main(void)
 	test_refusals();
 	test_lengths();
 	test_store_and_salt();
+	test_many_salts();
 	test_score();
 	test_text();
 	test_chat();
