@@ -127,8 +127,7 @@ static inline __attribute__((always_inline)) void block(const struct pfx_gemm *g
 {
 	const uint32_t groups = g->k / PFX_GROUP;
 	const int16_t *v = g->q.v + (size_t)row * g->k + (size_t)g0 * PFX_GROUP;
-	const float *s = g->q.s + (size_t)row * groups + g0;
-	const float *sum = g->q.sum + (size_t)row * groups + g0;
+	const float *s = g->q.s + ((size_t)row * groups + g0) * 2;
 	__m256i dot[BLOCK_ROWS][2];
 
 	UNROLL for (int r = 0; r < rows; r++) {
@@ -150,10 +149,10 @@ static inline __attribute__((always_inline)) void block(const struct pfx_gemm *g
 				}
 			}
 			UNROLL for (int r = 0; r < rows; r++) {
-				v16 xs = v_set1(s[(size_t)r * groups + i]), *acc = &work->acc[at + (uint32_t)r];
+				v16 xs = v_set1(s[((size_t)r * groups + i) * 2]), *acc = &work->acc[at + (uint32_t)r];
 				*acc = v_fma(v_mul(work->scales[i][h], xs), to_float(dot[r][0], dot[r][1]), *acc);
 				if (has_min) {
-					*acc = v_fma(work->mins[i], v_set1(sum[(size_t)r * groups + i]), *acc);
+					*acc = v_fma(work->mins[i], v_set1(s[((size_t)r * groups + i) * 2 + 1]), *acc);
 				}
 			}
 		}

@@ -96,7 +96,7 @@ static inline __attribute__((always_inline)) void few_block(const struct pfx_gem
 	const uint8_t *w = pfx_tile_at(p, tile);
 	const size_t group_bytes = code == PFX_CODE_I8 ? 512 : 256;
 	const int16_t *v = g->q.v + (size_t)row * g->k;
-	const float *s = g->q.s + (size_t)row * p->n_groups, *sum = g->q.sum + (size_t)row * p->n_groups;
+	const float *s = g->q.s + (size_t)row * p->n_groups * 2;
 	v16 acc[FEW_ROWS];
 	__m512i words[GROUP_VECTORS];
 
@@ -109,7 +109,7 @@ static inline __attribute__((always_inline)) void few_block(const struct pfx_gem
 		v16 min = p->has_min ? load_scale(p, w + p->mins_at, i) : v_zero();
 		UNROLL for (int r = 0; r < rows; r++) {
 			const int16_t *x = v + (size_t)r * g->k;
-			float xs = s[(size_t)r * p->n_groups + i];
+			const float *xs = s + ((size_t)r * p->n_groups + i) * 2;
 			__m512i a = _mm512_setzero_si512(), b = _mm512_setzero_si512();
 			UNROLL for (int j = 0; j < 8; j++) {
 				a = _mm512_dpwssd_epi32(a, words[j], pair(x + 2 * j));
@@ -118,13 +118,13 @@ static inline __attribute__((always_inline)) void few_block(const struct pfx_gem
 			if (p->n_scales == 1) {
 				a = _mm512_add_epi32(a, b);
 			}
-			acc[r] = v_fma(v_mul(scale, v_set1(xs)), _mm512_cvtepi32_ps(a), acc[r]);
+			acc[r] = v_fma(v_mul(scale, v_set1(xs[0])), _mm512_cvtepi32_ps(a), acc[r]);
 			if (p->n_scales == 2) {
 				v16 second = load_scale(p, w + p->scales_at, (size_t)i * 2 + 1);
-				acc[r] = v_fma(v_mul(second, v_set1(xs)), _mm512_cvtepi32_ps(b), acc[r]);
+				acc[r] = v_fma(v_mul(second, v_set1(xs[0])), _mm512_cvtepi32_ps(b), acc[r]);
 			}
 			if (p->has_min) {
-				acc[r] = v_fma(min, v_set1(sum[(size_t)r * p->n_groups + i]), acc[r]);
+				acc[r] = v_fma(min, v_set1(xs[1]), acc[r]);
 			}
 		}
 	}
@@ -204,31 +204,36 @@ static inline __attribute__((always_inline)) void many_block(const struct pfx_ge
 {
 	const uint32_t groups = g->k / PFX_GROUP;
 	const int16_t *v = g->q.v + (size_t)row * g->k + (size_t)g0 * PFX_GROUP;
-	const float *s = g->q.s + (size_t)row * groups + g0;
-	const float *sum = g->q.sum + (size_t)row * groups + g0;
+	const int16_t *x[ROWS_MAX];
+	const float *s[ROWS_MAX]; /* scales and sums of the row */
 	v16 acc[ROWS_MAX][2];
 	__m512i dot[ROWS_MAX][2];
 
 	UNROLL for (int r = 0; r < rows; r++) {
+		x[r] = v + (size_t)r * g->k;
+		s[r] = g->q.s + ((size_t)(row + (uint32_t)r) * groups + g0) * 2;
+		/* Pointers for each row, not offsets worked out for each load. */
+		__asm__("" : "+r"(x[r]), "+r"(s[r]));
 		acc[r][0] = g0 == 0 ? v_zero() : work->acc[at + (uint32_t)r][0];
 		acc[r][1] = g0 == 0 ? v_zero() : work->acc[at + (uint32_t)r][1];
 	}
 	for (uint32_t i = 0; i < n; i++) {
-		for (int h = 0; h < n_scales; h++) {
-			UNROLL for (int r = 0; r < rows; r++) {
-				dot[r][0] = dot[r][1] = _mm512_setzero_si512();
-			}
-			for (int j = h * 16 / n_scales; j < (h + 1) * 16 / n_scales; j++) {
+		UNROLL for (int h = 0; h < n_scales; h++) {
+			const int from = h * GROUP_VECTORS / n_scales;
+			UNROLL for (int j = from; j < from + GROUP_VECTORS / n_scales; j++) {
 				__m512i w0 = work->words[i][j][0], w1 = work->words[i][j][1];
 				UNROLL for (int r = 0; r < rows; r++) {
-					__m512i x = pair(v + (size_t)r * g->k + 2 * j);
-					dot[r][0] = _mm512_dpwssd_epi32(dot[r][0], w0, x);
-					dot[r][1] = _mm512_dpwssd_epi32(dot[r][1], w1, x);
+					__m512i xv = pair(x[r] + 2 * j);
+					/* The first one starts the sum: no zeroes to be made. */
+					dot[r][0] = j == from ? _mm512_madd_epi16(w0, xv) :
+						_mm512_dpwssd_epi32(dot[r][0], w0, xv);
+					dot[r][1] = j == from ? _mm512_madd_epi16(w1, xv) :
+						_mm512_dpwssd_epi32(dot[r][1], w1, xv);
 				}
 			}
 			v16 s0 = work->scales[i][h][0], s1 = work->scales[i][h][1];
 			UNROLL for (int r = 0; r < rows; r++) {
-				v16 xs = v_set1(s[(size_t)r * groups + i]);
+				v16 xs = v_set1(s[r][0]);
 				acc[r][0] = v_fma(v_mul(s0, xs), _mm512_cvtepi32_ps(dot[r][0]), acc[r][0]);
 				acc[r][1] = v_fma(v_mul(s1, xs), _mm512_cvtepi32_ps(dot[r][1]), acc[r][1]);
 			}
@@ -236,12 +241,15 @@ static inline __attribute__((always_inline)) void many_block(const struct pfx_ge
 		if (has_min) {
 			v16 m0 = work->mins[i][0], m1 = work->mins[i][1];
 			UNROLL for (int r = 0; r < rows; r++) {
-				v16 xsum = v_set1(sum[(size_t)r * groups + i]);
+				v16 xsum = v_set1(s[r][1]);
 				acc[r][0] = v_fma(m0, xsum, acc[r][0]);
 				acc[r][1] = v_fma(m1, xsum, acc[r][1]);
 			}
 		}
-		v += PFX_GROUP;
+		UNROLL for (int r = 0; r < rows; r++) {
+			x[r] += PFX_GROUP;
+			s[r] += 2;
+		}
 	}
 	UNROLL for (int r = 0; r < rows; r++) {
 		work->acc[at + (uint32_t)r][0] = acc[r][0];

@@ -63,8 +63,7 @@ static inline const uint8_t *pfx_tile_at(const struct pfx_part *p, uint32_t tile
  */
 struct pfx_quant {
 	int16_t *v;  /* [rows][k] */
-	float *s;    /* [rows][k/32] */
-	float *sum;  /* [rows][k/32] */
+	float *s;    /* [rows][k/32][2]: s, then sum */
 };
 
 /* One product, as matmul was asked for it; rows count from its first row. */
@@ -104,7 +103,7 @@ struct pfx_variant {
 	const char *name;
 	int (*usable)(void); /* can this CPU and system run it? */
 
-	void (*quantise)(const float *x, uint32_t k, int16_t *v, float *s, float *sum);
+	void (*quantise)(const float *x, uint32_t k, int16_t *v, float *s);
 	/* Rows [row0, row0 + n_rows) of the outputs of tiles [tile0, tile0 + n_tiles) of a part. */
 	void (*gemm)(const struct pfx_gemm *g, const struct pfx_part *p, uint32_t tile0,
 		uint32_t n_tiles, uint32_t row0, uint32_t n_rows, void *scratch);
@@ -170,7 +169,7 @@ struct pfx_device {
 	struct pfx_plan plan;
 	/* Grown on need, kept until close. */
 	struct pfx_quant quant;
-	size_t quant_cap; /* bytes behind quant.v, which all three share */
+	size_t quant_cap; /* bytes behind quant.v, which both share */
 	uint8_t *scratch; /* [n_threads][scratch_each] */
 	size_t scratch_each;
 	float *partials;

@@ -33,7 +33,6 @@ static int grow_quant(struct pfx_device *dev, uint32_t n_rows, uint32_t k)
 		dev->quant_cap = bytes;
 	}
 	dev->quant.s = (float *)((uint8_t *)dev->quant.v + v_bytes);
-	dev->quant.sum = dev->quant.s + groups;
 	return 0;
 }
 
@@ -45,7 +44,7 @@ static void quantise_rows(void *arg, uint32_t task, uint32_t thread)
 
 	for (uint32_t i = task * QUANT_ROWS; i < end && i < g->n_rows; i++) {
 		job->dev->variant->quantise(g->x + (size_t)i * g->k, g->k, g->q.v + (size_t)i * g->k,
-			g->q.s + (size_t)i * groups, g->q.sum + (size_t)i * groups);
+			g->q.s + (size_t)i * groups * 2);
 	}
 }
 

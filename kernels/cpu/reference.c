@@ -51,7 +51,7 @@ static float sum_lanes(float s[PFX_TILE])
 	return s[0];
 }
 
-static void quantise_group(const float *x, int16_t *v, float *s, float *sum)
+static void quantise_group(const float *x, int16_t *v, float *s)
 {
 	uint32_t bits, max = 0;
 	int32_t total = 0;
@@ -65,8 +65,7 @@ static void quantise_group(const float *x, int16_t *v, float *s, float *sum)
 	memcpy(&amax, &max, 4);
 	if (max >= 0x7f800000u || amax < 1e-30f) {
 		memset(v, 0, PFX_GROUP * sizeof(*v));
-		*s = max >= 0x7f800000u ? NAN : 0;
-		*sum = *s;
+		s[0] = s[1] = max >= 0x7f800000u ? NAN : 0;
 		return;
 	}
 	inv = 32767.0f / amax;
@@ -74,14 +73,14 @@ static void quantise_group(const float *x, int16_t *v, float *s, float *sum)
 		v[i] = (int16_t)rintf(x[i] * inv);
 		total += v[i];
 	}
-	*s = amax / 32767.0f;
-	*sum = *s * (float)total;
+	s[0] = amax / 32767.0f;
+	s[1] = s[0] * (float)total;
 }
 
-static void quantise(const float *x, uint32_t k, int16_t *v, float *s, float *sum)
+static void quantise(const float *x, uint32_t k, int16_t *v, float *s)
 {
 	for (uint32_t g = 0; g < k / PFX_GROUP; g++) {
-		quantise_group(x + g * PFX_GROUP, v + g * PFX_GROUP, s + g, sum + g);
+		quantise_group(x + g * PFX_GROUP, v + g * PFX_GROUP, s + 2 * g);
 	}
 }
 
@@ -101,16 +100,16 @@ static void dot_integers(const struct pfx_gemm *gm, const struct pfx_part *p, ui
 		pfx_unpack_group(p, n, g, q, scale, &min);
 		for (uint32_t i = 0; i < n_rows; i++) {
 			const int16_t *v = gm->q.v + (size_t)(row0 + i) * gm->k + g * PFX_GROUP;
-			size_t at = (size_t)(row0 + i) * p->n_groups + g;
+			const float *s = gm->q.s + ((size_t)(row0 + i) * p->n_groups + g) * 2;
 			for (uint32_t h = 0; h < p->n_scales; h++) {
 				int32_t dot = 0;
 				for (uint32_t kk = h * span; kk < (h + 1) * span; kk++) {
 					dot += q[kk] * v[kk];
 				}
-				acc[i] = fmaf(scale[h] * gm->q.s[at], (float)dot, acc[i]);
+				acc[i] = fmaf(scale[h] * s[0], (float)dot, acc[i]);
 			}
 			if (p->has_min) {
-				acc[i] = fmaf(min, gm->q.sum[at], acc[i]);
+				acc[i] = fmaf(min, s[1], acc[i]);
 			}
 		}
 	}

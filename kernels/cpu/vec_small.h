@@ -19,19 +19,19 @@ static inline v16 v_exp2(v16 x)
 	return v_add_exponent(p, t);
 }
 
-static void quantise(const float *x, uint32_t k, int16_t *v, float *s, float *sum)
+static void quantise(const float *x, uint32_t k, int16_t *v, float *s)
 {
-	for (uint32_t g = 0; g < k / PFX_GROUP; g++, x += PFX_GROUP, v += PFX_GROUP) {
+	for (uint32_t g = 0; g < k / PFX_GROUP; g++, x += PFX_GROUP, v += PFX_GROUP, s += 2) {
 		uint32_t max = v_amax_bits(x);
 		float amax;
 		memcpy(&amax, &max, 4);
 		if (max >= 0x7f800000u || amax < 1e-30f) {
 			memset(v, 0, PFX_GROUP * sizeof(*v));
-			s[g] = sum[g] = max >= 0x7f800000u ? NAN : 0;
+			s[0] = s[1] = max >= 0x7f800000u ? NAN : 0;
 			continue;
 		}
-		s[g] = amax / 32767.0f;
-		sum[g] = s[g] * (float)v_round32(x, 32767.0f / amax, v);
+		s[0] = amax / 32767.0f;
+		s[1] = s[0] * (float)v_round32(x, 32767.0f / amax, v);
 	}
 }
 
