@@ -220,7 +220,7 @@ struct attn_job {
 
 /* A thread's memory, in floats. */
 struct attn_scratch {
-	float *k, *v, *q, *p, *m, *l, *o, *run_m, *run_l, *run_o;
+	float *wide, *q, *p, *m, *l, *o, *run_m, *run_l, *run_o;
 	uint32_t *n_valid;
 };
 
@@ -236,8 +236,7 @@ static size_t lay_scratch(const struct attn_job *job, float *base, struct attn_s
 	size_t n = job->vectors_max, pad = job->dim_pad, used = 0;
 	float *valid;
 
-	used = place(&s->k, base, used, (size_t)job->dim * PFX_SEGMENT);
-	used = place(&s->v, base, used, PFX_SEGMENT * pad);
+	used = place(&s->wide, base, used, PFX_STRIP * pad);
 	used = place(&s->q, base, used, n * pad);
 	used = place(&s->p, base, used, n * PFX_SEGMENT);
 	used = place(&s->o, base, used, n * pad);
@@ -263,18 +262,17 @@ static void load_q(const struct attn_job *job, const struct pfx_attn_unit *u, ui
 	}
 }
 
-static void load_segment(const struct attn_job *job, const struct pfx_attn_unit *u,
-	uint32_t kv_head, uint32_t seg, uint32_t n, const struct attn_scratch *s)
+/* Where the blocks of a segment lie that hold its first n positions. */
+static void find_blocks(const struct attn_job *job, const struct pfx_attn_unit *u,
+	uint32_t kv_head, uint32_t seg, uint32_t n, const uint16_t **kb, const uint16_t **vb)
 {
 	const struct pfx_batch_seq *seq = &job->dev->batch->seqs[u->seq];
-	uint32_t b = job->kv->shape.block_tokens;
+	uint32_t b = job->kv->shape.block_tokens, first = seg * (PFX_SEGMENT / b);
 
-	for (uint32_t at = 0; at < n; at += b) {
-		uint32_t i = (seg * PFX_SEGMENT + at) / b;
-		PFX_ASSERT(i < seq->n_blocks);
-		job->dev->variant->load_kv(pfx_kv_k(job->kv, seq->blocks[i], job->layer, kv_head),
-			pfx_kv_v(job->kv, seq->blocks[i], job->layer, kv_head), job->dim, job->dim_pad, b,
-			n - at < b ? n - at : b, s->k + at, s->v + (size_t)at * job->dim_pad);
+	for (uint32_t i = 0; i * b < n; i++) {
+		PFX_ASSERT(first + i < seq->n_blocks);
+		kb[i] = pfx_kv_k(job->kv, seq->blocks[first + i], job->layer, kv_head);
+		vb[i] = pfx_kv_v(job->kv, seq->blocks[first + i], job->layer, kv_head);
 	}
 }
 
@@ -286,6 +284,7 @@ static uint32_t do_segment(const struct attn_job *job, const struct pfx_attn_uni
 	uint32_t kv_head, uint32_t seg, const struct attn_scratch *s)
 {
 	uint32_t start = seg * PFX_SEGMENT, first = 0, n = 0;
+	const uint16_t *kb[PFX_SEGMENT], *vb[PFX_SEGMENT];
 
 	for (uint32_t i = 0; i < u->n_rows * job->group; i++) {
 		uint32_t pos = job->dev->plan.pos[u->row + i / job->group];
@@ -296,10 +295,22 @@ static uint32_t do_segment(const struct attn_job *job, const struct pfx_attn_uni
 		n = pos - start + 1 < PFX_SEGMENT ? pos - start + 1 : PFX_SEGMENT;
 		s->n_valid[i] = n;
 	}
-	load_segment(job, u, kv_head, seg, n, s);
-	struct pfx_attn a = { job->dim, job->dim_pad, u->n_rows * job->group - first,
-		s->q + (size_t)first * job->dim_pad, s->n_valid + first, s->k, s->v, s->p,
-		s->m + first, s->l + first, s->o + (size_t)first * job->dim_pad };
+	find_blocks(job, u, kv_head, seg, n, kb, vb);
+	struct pfx_attn a = {
+		.head_dim = job->dim,
+		.dim_pad = job->dim_pad,
+		.n = u->n_rows * job->group - first,
+		.q = s->q + (size_t)first * job->dim_pad,
+		.n_valid = s->n_valid + first,
+		.block_tokens = job->kv->shape.block_tokens,
+		.kb = kb,
+		.vb = vb,
+		.wide = s->wide,
+		.p = s->p,
+		.m = s->m + first,
+		.l = s->l + first,
+		.o = s->o + (size_t)first * job->dim_pad,
+	};
 	job->dev->variant->attn(&a);
 	return first;
 }

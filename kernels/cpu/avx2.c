@@ -218,7 +218,6 @@ const struct pfx_variant pfx_variant_avx2 = {
 	.rmsnorm = rmsnorm,
 	.gated = gated,
 	.rope = rope,
-	.load_kv = load_kv,
 	.attn = attn,
 	.attn_merge = attn_merge,
 	.narrow = narrow,

@@ -197,20 +197,43 @@ static void unpack_tile(struct work *work, const struct pfx_part *p, uint32_t ti
 	}
 }
 
+/* Pairs [from, to) of a group, which share one scale, for rows x two tiles. */
+static inline __attribute__((always_inline)) void add_pairs(v16 acc[ROWS_MAX][2], const int rows,
+	const int from, const int to, const __m512i words[GROUP_VECTORS][2], const v16 scale[2],
+	const int16_t *const x[ROWS_MAX], const float *const s[ROWS_MAX])
+{
+	__m512i dot[ROWS_MAX][2];
+
+	UNROLL for (int j = from; j < to; j++) {
+		__m512i w0 = words[j][0], w1 = words[j][1];
+		UNROLL for (int r = 0; r < rows; r++) {
+			__m512i xv = pair(x[r] + 2 * j);
+			/* The first one starts the sum: no zeroes to be made. */
+			dot[r][0] = j == from ? _mm512_madd_epi16(w0, xv) :
+				_mm512_dpwssd_epi32(dot[r][0], w0, xv);
+			dot[r][1] = j == from ? _mm512_madd_epi16(w1, xv) :
+				_mm512_dpwssd_epi32(dot[r][1], w1, xv);
+		}
+	}
+	UNROLL for (int r = 0; r < rows; r++) {
+		v16 xs = v_set1(s[r][0]);
+		acc[r][0] = v_fma(v_mul(scale[0], xs), _mm512_cvtepi32_ps(dot[r][0]), acc[r][0]);
+		acc[r][1] = v_fma(v_mul(scale[1], xs), _mm512_cvtepi32_ps(dot[r][1]), acc[r][1]);
+	}
+}
+
 /* rows x two tiles over the groups [g0, g0 + n) that are unpacked. */
 static inline __attribute__((always_inline)) void many_block(const struct pfx_gemm *g,
 	struct work *work, const int rows, const int n_scales, const int has_min, uint32_t row,
 	uint32_t at, uint32_t g0, uint32_t n)
 {
 	const uint32_t groups = g->k / PFX_GROUP;
-	const int16_t *v = g->q.v + (size_t)row * g->k + (size_t)g0 * PFX_GROUP;
 	const int16_t *x[ROWS_MAX];
 	const float *s[ROWS_MAX]; /* scales and sums of the row */
 	v16 acc[ROWS_MAX][2];
-	__m512i dot[ROWS_MAX][2];
 
 	UNROLL for (int r = 0; r < rows; r++) {
-		x[r] = v + (size_t)r * g->k;
+		x[r] = g->q.v + (size_t)(row + (uint32_t)r) * g->k + (size_t)g0 * PFX_GROUP;
 		s[r] = g->q.s + ((size_t)(row + (uint32_t)r) * groups + g0) * 2;
 		/* Pointers for each row, not offsets worked out for each load. */
 		__asm__("" : "+r"(x[r]), "+r"(s[r]));
@@ -218,32 +241,18 @@ static inline __attribute__((always_inline)) void many_block(const struct pfx_ge
 		acc[r][1] = g0 == 0 ? v_zero() : work->acc[at + (uint32_t)r][1];
 	}
 	for (uint32_t i = 0; i < n; i++) {
-		UNROLL for (int h = 0; h < n_scales; h++) {
-			const int from = h * GROUP_VECTORS / n_scales;
-			UNROLL for (int j = from; j < from + GROUP_VECTORS / n_scales; j++) {
-				__m512i w0 = work->words[i][j][0], w1 = work->words[i][j][1];
-				UNROLL for (int r = 0; r < rows; r++) {
-					__m512i xv = pair(x[r] + 2 * j);
-					/* The first one starts the sum: no zeroes to be made. */
-					dot[r][0] = j == from ? _mm512_madd_epi16(w0, xv) :
-						_mm512_dpwssd_epi32(dot[r][0], w0, xv);
-					dot[r][1] = j == from ? _mm512_madd_epi16(w1, xv) :
-						_mm512_dpwssd_epi32(dot[r][1], w1, xv);
-				}
-			}
-			v16 s0 = work->scales[i][h][0], s1 = work->scales[i][h][1];
-			UNROLL for (int r = 0; r < rows; r++) {
-				v16 xs = v_set1(s[r][0]);
-				acc[r][0] = v_fma(v_mul(s0, xs), _mm512_cvtepi32_ps(dot[r][0]), acc[r][0]);
-				acc[r][1] = v_fma(v_mul(s1, xs), _mm512_cvtepi32_ps(dot[r][1]), acc[r][1]);
-			}
+		if (n_scales == 1) {
+			add_pairs(acc, rows, 0, 16, work->words[i], work->scales[i][0], x, s);
+		} else {
+			add_pairs(acc, rows, 0, 8, work->words[i], work->scales[i][0], x, s);
+			add_pairs(acc, rows, 8, 16, work->words[i], work->scales[i][1], x, s);
 		}
 		if (has_min) {
 			v16 m0 = work->mins[i][0], m1 = work->mins[i][1];
 			UNROLL for (int r = 0; r < rows; r++) {
-				v16 xsum = v_set1(s[r][1]);
-				acc[r][0] = v_fma(m0, xsum, acc[r][0]);
-				acc[r][1] = v_fma(m1, xsum, acc[r][1]);
+				v16 sum = v_set1(s[r][1]);
+				acc[r][0] = v_fma(m0, sum, acc[r][0]);
+				acc[r][1] = v_fma(m1, sum, acc[r][1]);
 			}
 		}
 		UNROLL for (int r = 0; r < rows; r++) {
@@ -344,7 +353,6 @@ const struct pfx_variant pfx_variant_avx512 = {
 	.rmsnorm = rmsnorm,
 	.gated = gated,
 	.rope = rope,
-	.load_kv = load_kv,
 	.attn = attn,
 	.attn_merge = attn_merge,
 	.narrow = narrow,

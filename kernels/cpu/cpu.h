@@ -82,6 +82,9 @@ struct pfx_gemm {
 /* Most rows that one call of a variant's gemm is given. */
 #define PFX_GEMM_ROWS 240u
 
+/* Positions that are widened at a time: K and V of 64 dimensions take 16 KiB. */
+#define PFX_STRIP 64u
+
 /*
  * Some query vectors (rows of one sequence, heads of one KV head) against one segment of its
  * KV. Vectors stand in ascending order of their rows, n_valid positions of the segment are
@@ -92,9 +95,11 @@ struct pfx_attn {
 	uint32_t n;                 /* query vectors */
 	const float *q;             /* [n][dim_pad], times scale * log2(e) */
 	const uint32_t *n_valid;    /* [n] */
-	const float *k;             /* [head_dim][PFX_SEGMENT] */
-	const float *v;             /* [PFX_SEGMENT][dim_pad] */
-	float *p;                   /* [n][PFX_SEGMENT], for the variant's use */
+	uint32_t block_tokens;
+	const uint16_t *const *kb;  /* K [head_dim][block_tokens] of each block that is seen */
+	const uint16_t *const *vb;  /* V [block_tokens][head_dim] */
+	float *wide;                /* [dim_pad][PFX_STRIP], for the variant's use */
+	float *p;                   /* [n][PFX_SEGMENT], likewise */
 	float *m, *l;               /* [n] out: maximum, sum of 2^(score - m) */
 	float *o;                   /* [n][dim_pad] out: sum of 2^(score - m) v */
 };
@@ -112,12 +117,6 @@ struct pfx_variant {
 	void (*gated)(enum pfx_act act, const float *gate, const float *up, uint32_t n, float *y);
 	/* cs: n_dims/2 cosines, then as many sines. */
 	void (*rope)(enum pfx_rope_kind kind, uint32_t n_dims, const float *cs, float *x);
-	/*
-	 * Positions [0, n) of one block's K [head_dim][block_tokens] and V
-	 * [block_tokens][head_dim], widened to k[d][PFX_SEGMENT] and v[][dim_pad].
-	 */
-	void (*load_kv)(const uint16_t *kb, const uint16_t *vb, uint32_t head_dim,
-		uint32_t dim_pad, uint32_t block_tokens, uint32_t n, float *k, float *v);
 	void (*attn)(const struct pfx_attn *a);
 	/* Merges the later segment (m, l, o) into (*run_m, *run_l, run_o). */
 	void (*attn_merge)(uint32_t dim_pad, float *run_m, float *run_l, float *run_o, float m,

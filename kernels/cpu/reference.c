@@ -188,32 +188,17 @@ static void rope(enum pfx_rope_kind kind, uint32_t n_dims, const float *cs, floa
 	}
 }
 
-static void load_kv(const uint16_t *kb, const uint16_t *vb, uint32_t head_dim, uint32_t dim_pad,
-	uint32_t block_tokens, uint32_t n, float *k, float *v)
-{
-	for (uint32_t d = 0; d < head_dim; d++) {
-		for (uint32_t i = 0; i < n; i++) {
-			k[d * PFX_SEGMENT + i] = pfx_f16_to_f32(kb[d * block_tokens + i]);
-		}
-	}
-	for (uint32_t i = 0; i < n; i++) {
-		for (uint32_t d = 0; d < dim_pad; d++) {
-			v[i * dim_pad + d] = d < head_dim ? pfx_f16_to_f32(vb[i * head_dim + d]) : 0;
-		}
-	}
-}
-
 static void attn_vector(const struct pfx_attn *a, uint32_t i)
 {
 	const float *q = a->q + (size_t)i * a->dim_pad;
 	float *p = a->p + (size_t)i * PFX_SEGMENT, *o = a->o + (size_t)i * a->dim_pad;
 	float lanes[PFX_TILE] = { 0 }, m = -INFINITY;
-	uint32_t n = a->n_valid[i];
+	uint32_t n = a->n_valid[i], b = a->block_tokens;
 
 	for (uint32_t j = 0; j < n; j++) {
 		p[j] = 0;
 		for (uint32_t d = 0; d < a->head_dim; d++) {
-			p[j] = fmaf(q[d], a->k[d * PFX_SEGMENT + j], p[j]);
+			p[j] = fmaf(q[d], pfx_f16_to_f32(a->kb[j / b][d * b + j % b]), p[j]);
 		}
 		m = p[j] > m ? p[j] : m;
 	}
@@ -223,10 +208,10 @@ static void attn_vector(const struct pfx_attn *a, uint32_t i)
 	}
 	a->m[i] = m;
 	a->l[i] = sum_lanes(lanes);
-	for (uint32_t d = 0; d < a->dim_pad; d++) {
-		o[d] = 0;
+	memset(o, 0, a->dim_pad * sizeof(*o));
+	for (uint32_t d = 0; d < a->head_dim; d++) {
 		for (uint32_t j = 0; j < n; j++) {
-			o[d] = fmaf(p[j], a->v[j * a->dim_pad + d], o[d]);
+			o[d] = fmaf(p[j], pfx_f16_to_f32(a->vb[j / b][j % b * a->head_dim + d]), o[d]);
 		}
 	}
 }
@@ -265,7 +250,6 @@ const struct pfx_variant pfx_variant_reference = {
 	.rmsnorm = rmsnorm,
 	.gated = gated,
 	.rope = rope,
-	.load_kv = load_kv,
 	.attn = attn,
 	.attn_merge = attn_merge,
 	.narrow = narrow,

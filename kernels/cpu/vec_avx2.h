@@ -108,6 +108,7 @@ static inline v16 v_max(v16 x, v16 y)
 	return (v16){ _mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b) };
 }
 
+/* x < y ? x : y */
 static inline v16 v_min(v16 x, v16 y)
 {
 	return (v16){ _mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b) };

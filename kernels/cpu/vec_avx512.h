@@ -93,6 +93,7 @@ static inline v16 v_max(v16 a, v16 b)
 	return _mm512_max_ps(a, b);
 }
 
+/* a < b ? a : b */
 static inline v16 v_min(v16 a, v16 b)
 {
 	return _mm512_min_ps(a, b);

@@ -3,11 +3,12 @@
  * vec_*.h. Operation by operation the same as reference.c, which explains them.
  */
 
-static inline v16 v_exp2(v16 x)
+/* For x that is not above PFX_EXP2_MAX. */
+static inline v16 v_exp2_low(v16 x)
 {
 	v16 magic = v_set1(PFX_EXP2_MAGIC), t, f, p;
 
-	x = v_min(v_max(x, v_set1(PFX_EXP2_MIN)), v_set1(PFX_EXP2_MAX));
+	x = v_max(x, v_set1(PFX_EXP2_MIN));
 	t = v_add(x, magic);
 	f = v_sub(x, v_sub(t, magic));
 	p = v_fma(v_set1(PFX_EXP2_C6), f, v_set1(PFX_EXP2_C5));
@@ -17,6 +18,11 @@ static inline v16 v_exp2(v16 x)
 	p = v_fma(p, f, v_set1(PFX_EXP2_C1));
 	p = v_fma(p, f, v_set1(1.0f));
 	return v_add_exponent(p, t);
+}
+
+static inline v16 v_exp2(v16 x)
+{
+	return v_exp2_low(v_min(v_set1(PFX_EXP2_MAX), x));
 }
 
 static void quantise(const float *x, uint32_t k, int16_t *v, float *s)
