@@ -185,7 +185,7 @@ const struct pfx_jstr *pfx_j_case(struct pfx_jctx *c, const struct pfx_jstr *s, 
 	size_t len;
 	uint32_t cp;
 
-	if (s == NULL) {
+	if (s == NULL || !pfx_j_step(c, s->n / 8)) {
 		return NULL;
 	}
 	b.safe = s->safe;

@@ -126,10 +126,15 @@ static struct pfx_jval make_dict(struct pfx_jctx *c, const struct pfx_jnode *nod
 
 static struct pfx_jval concat(struct pfx_jctx *c, const struct pfx_jnode *node)
 {
-	struct pfx_jbuild b = pfx_j_build(c);
+	struct pfx_jval items = make_list(c, node, PFX_J_LIST);
+	struct pfx_jbuild b;
 
-	for (size_t i = 0; i < node->n_list && c->rc == 0; i++) {
-		pfx_j_put_val(&b, pfx_j_eval(c, node->list[i]));
+	if (c->rc != 0) {
+		return items;
+	}
+	b = pfx_j_extend(c, pfx_j_to_str(c, items.u.l->v[0]));
+	for (size_t i = 1; i < items.u.l->n && c->rc == 0; i++) {
+		pfx_j_put_val(&b, items.u.l->v[i]);
 	}
 	return pfx_j_val(pfx_j_built(&b));
 }

@@ -349,7 +349,8 @@ PFX_J_FILTER_FN(filter_round)
 		}
 		return isfinite(self.u.f) ? pfx_j_float(round_float(self.u.f, digits)) : self;
 	}
-	v = pfx_j_binary(c, '*', pfx_j_float(self.type == PFX_J_FLOAT ? self.u.f : (double)self.u.i), scale);
+	v = pfx_j_float(self.type == PFX_J_FLOAT ? self.u.f : (double)self.u.i);
+	v = pfx_j_binary(c, '*', v, scale);
 	if (pfx_j_str_is(method, "ceil") || pfx_j_str_is(method, "floor")) {
 		v = pfx_j_float(pfx_j_str_is(method, "ceil") ? ceil(v.u.f) : floor(v.u.f));
 		return pfx_j_binary(c, '/', v, scale);

@@ -163,26 +163,28 @@ PFX_J_FILTER_FN(filter_reverse)
 	return v;
 }
 
-/* sort takes several attributes, "a,b": then the keys are lists. */
+/*
+ * sort takes several attributes, "a,b", and its keys are lists even when there is but one:
+ * values that are equal are never asked which is less.
+ */
 static struct pfx_jval sort_keys(struct pfx_jctx *c, struct pfx_jval items,
 	struct pfx_jval attribute, int case_sensitive)
 {
-	struct pfx_jval comma = pfx_j_text(c, ","), names, keys, part, all;
+	struct pfx_jval comma = pfx_j_text(c, ","), names = pfx_j_list(c, PFX_J_LIST), keys;
+	struct pfx_jval all = pfx_j_list(c, PFX_J_LIST);
 
-	if (c->rc != 0 || attribute.type != PFX_J_STR ||
-		memchr(attribute.u.s->s, ',', attribute.u.s->n) == NULL) {
-		return keys_of(c, items, attribute, case_sensitive);
+	if (attribute.type == PFX_J_STR && c->rc == 0) {
+		names = pfx_j_split(c, attribute.u.s, comma.u.s, -1);
+	} else {
+		pfx_j_push(c, names, attribute);
 	}
-	names = pfx_j_split(c, attribute.u.s, comma.u.s, -1);
-	all = pfx_j_list(c, PFX_J_LIST);
 	for (size_t i = 0; c->rc == 0 && i < items.u.l->n; i++) {
 		pfx_j_push(c, all, pfx_j_list(c, PFX_J_LIST));
 	}
 	for (size_t k = 0; c->rc == 0 && k < names.u.l->n; k++) {
 		keys = keys_of(c, items, names.u.l->v[k], case_sensitive);
 		for (size_t i = 0; c->rc == 0 && i < keys.u.l->n; i++) {
-			part = all.u.l->v[i];
-			pfx_j_push(c, part, keys.u.l->v[i]);
+			pfx_j_push(c, all.u.l->v[i], keys.u.l->v[i]);
 		}
 	}
 	return all;

@@ -325,6 +325,13 @@ static void percent_one(struct percent *p, struct pfx_jbuild *b)
 	}
 }
 
+/* Python asks whether all was used, but not of what could be a mapping (has an index operator). */
+static int may_be_left(struct pfx_jval args)
+{
+	return args.type == PFX_J_DICT || args.type == PFX_J_LIST || args.type == PFX_J_RANGE ||
+		args.type == PFX_J_UNDEF;
+}
+
 struct pfx_jval pfx_j_percent(struct pfx_jctx *c, const struct pfx_jstr *fmt, struct pfx_jval args)
 {
 	struct percent p = { .c = c, .fmt = fmt, .args = args };
@@ -342,8 +349,7 @@ struct pfx_jval pfx_j_percent(struct pfx_jctx *c, const struct pfx_jstr *fmt, st
 			percent_one(&p, &b);
 		}
 	}
-	if (c->rc == 0 && !p.named && args.type != PFX_J_DICT &&
-		p.next < (args.type == PFX_J_TUPLE ? args.u.l->n : 1) && args.type != PFX_J_LIST) {
+	if (!p.named && !may_be_left(args) && p.next < (args.type == PFX_J_TUPLE ? args.u.l->n : 1)) {
 		pfx_j_fail(c, "not all arguments converted during string formatting");
 	}
 	return pfx_j_val(pfx_j_built(&b));
@@ -405,6 +411,23 @@ static int read_spec(const struct pfx_jstr *s, size_t at, size_t end, struct spe
 	return at == end;
 }
 
+static void format_number(struct pfx_jbuild *b, struct pfx_jval v, const struct spec *spec)
+{
+	const char *types;
+
+	if (pfx_j_is_int(v) && spec->type != 0 && strchr("eEfFgG%", spec->type) != NULL) {
+		v.u.f = (double)v.u.i;
+		v.type = PFX_J_FLOAT;
+	}
+	types = v.type == PFX_J_FLOAT ? "eEfFgG%n" : "bdoxXn";
+	if ((spec->type != 0 && strchr(types, spec->type) == NULL) || spec->precision > PRECISION_MAX) {
+		pfx_j_fail(b->c, "unknown format code '%c' for an object of type '%s'", spec->type,
+			pfx_j_type_name(v));
+		return;
+	}
+	put_number(b, v, spec);
+}
+
 static void format_value(struct pfx_jbuild *b, struct pfx_jval v, const struct pfx_jstr *fmt,
 	size_t at, size_t end)
 {
@@ -428,17 +451,7 @@ static void format_value(struct pfx_jbuild *b, struct pfx_jval v, const struct p
 		}
 		put_text(b, v.u.s, &spec, '<');
 	} else if (pfx_j_is_number(v)) {
-		if (pfx_j_is_int(v) && spec.type != 0 && strchr("eEfFgG%", spec.type) != NULL) {
-			v.u.f = (double)v.u.i;
-			v.type = PFX_J_FLOAT;
-		}
-		if ((spec.type != 0 && strchr(v.type == PFX_J_FLOAT ? "eEfFgG%n" : "bdoxXn", spec.type) == NULL)
-			|| spec.precision > PRECISION_MAX) {
-			pfx_j_fail(b->c, "unknown format code '%c' for an object of type '%s'", spec.type,
-				pfx_j_type_name(v));
-			return;
-		}
-		put_number(b, v, &spec);
+		format_number(b, v, &spec);
 	} else {
 		pfx_j_fail(b->c, "unsupported format string passed to %s.__format__", pfx_j_type_name(v));
 	}
@@ -451,58 +464,67 @@ struct fields {
 	size_t next; /* the next one without a number */
 };
 
+/* A run of at most nine digits as a number, -1 for anything else. */
+static int64_t small_number(const struct pfx_jstr *s)
+{
+	int64_t n = 0;
+
+	for (size_t i = 0; i < s->n; i++) {
+		if (s->s[i] < '0' || s->s[i] > '9' || i == 9) {
+			return -1;
+		}
+		n = n * 10 + (s->s[i] - '0');
+	}
+	return s->n == 0 ? -1 : n;
+}
+
+/* The argument that a field's first name stands for: the next one, a number, a keyword. */
+static struct pfx_jval field_argument(struct fields *f, const struct pfx_jstr *name)
+{
+	int64_t k = name->n == 0 ? (int64_t)f->next++ : small_number(name);
+
+	if (k >= 0 && (uint64_t)k < f->args->n) {
+		return f->args->v[k];
+	}
+	for (size_t i = 0; i < f->args->n_kw; i++) {
+		if (pfx_j_str_eq(f->args->kw[i].name, name)) {
+			return f->args->kw[i].val;
+		}
+	}
+	pfx_j_fail(f->c, "a field of a format string has no argument");
+	return pfx_j_none();
+}
+
+/* Where one name of a field ends: a bare one, or one in brackets. */
+static size_t name_end(const struct pfx_jstr *fmt, size_t at, size_t end, int item)
+{
+	while (at < end && (item ? fmt->s[at] != ']' : fmt->s[at] != '.' && fmt->s[at] != '[')) {
+		at++;
+	}
+	return at;
+}
+
 /* What the name [at, end) of a field stands for, its .attributes and [items] applied. */
 static struct pfx_jval field_value(struct fields *f, size_t at, size_t end)
 {
-	const struct pfx_jstr *fmt = f->fmt, *name;
-	size_t from = at, i, k = 0;
-	struct pfx_jval v = { .type = PFX_J_ABSENT };
+	size_t to = name_end(f->fmt, at, end, 0);
+	const struct pfx_jstr *name = pfx_j_part(f->c, f->fmt, at, to);
+	struct pfx_jval v = name == NULL ? pfx_j_none() : field_argument(f, name);
+	int item;
 
-	while (at < end && fmt->s[at] != '.' && fmt->s[at] != '[') {
-		at++;
-	}
-	name = pfx_j_part(f->c, fmt, from, at);
-	if (name == NULL) {
-		return v;
-	}
-	if (name->n == 0) {
-		k = f->next++;
-	} else {
-		for (i = 0; i < name->n && k < f->args->n; i++) {
-			k = name->s[i] >= '0' && name->s[i] <= '9' ? k * 10 + (size_t)(name->s[i] - '0') : SIZE_MAX;
-		}
-	}
-	if (k < f->args->n) {
-		v = f->args->v[k];
-	}
-	for (i = 0; !pfx_j_given(v) && i < f->args->n_kw; i++) {
-		if (pfx_j_str_eq(f->args->kw[i].name, name)) {
-			v = f->args->kw[i].val;
-		}
-	}
-	if (!pfx_j_given(v)) {
-		pfx_j_fail(f->c, "a field of a format string has no argument");
-	}
-	while (at < end && f->c->rc == 0) {
-		int item = fmt->s[at] == '[';
-
-		for (from = ++at; at < end && (item ? fmt->s[at] != ']' : fmt->s[at] != '.' && fmt->s[at] != '[');) {
-			at++;
-		}
-		name = pfx_j_part(f->c, fmt, from, at);
-		at += item && at < end;
+	for (at = to; at < end && f->c->rc == 0; at = to + (item && to < end)) {
+		item = f->fmt->s[at] == '[';
+		to = name_end(f->fmt, at + 1, end, item);
+		name = pfx_j_part(f->c, f->fmt, at + 1, to);
 		if (name == NULL) {
 			break;
 		}
-		if (item && name->n > 0 && name->n < 10 && strspn(name->s, "0123456789") >= name->n) {
-			int64_t index = 0;
-
-			for (i = 0; i < name->n; i++) {
-				index = index * 10 + (name->s[i] - '0');
-			}
-			v = pfx_j_getitem(f->c, v, pfx_j_int(index));
+		if (!item) {
+			v = pfx_j_getattr(f->c, v, name);
+		} else if (small_number(name) >= 0) {
+			v = pfx_j_getitem(f->c, v, pfx_j_int(small_number(name)));
 		} else {
-			v = item ? pfx_j_getitem(f->c, v, pfx_j_val(name)) : pfx_j_getattr(f->c, v, name);
+			v = pfx_j_getitem(f->c, v, pfx_j_val(name));
 		}
 	}
 	return v;

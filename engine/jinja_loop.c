@@ -30,7 +30,7 @@ static int source_next(struct pfx_jctx *c, struct pfx_jloop *loop, struct pfx_jv
 			return 0;
 		}
 		pfx_j_cp(loop->source.u.s, loop->at, &len);
-		*out = pfx_j_val(pfx_j_part(c, loop->source.u.s, loop->at, loop->at + len));
+		*out = pfx_j_char(c, loop->source.u.s, loop->at, len);
 		loop->at += len;
 		return c->rc == 0;
 	case PFX_J_RANGE:

@@ -75,9 +75,10 @@ static const struct pfx_jstr *bounded(struct pfx_jctx *c, const struct pfx_jstr 
 	return to < from ? NULL : pfx_j_part(c, s, *from_byte, pfx_j_offset(c, s, (size_t)to));
 }
 
-static int has_affix(const struct pfx_jstr *s, const struct pfx_jstr *affix, int at_end)
+static int has_affix(struct pfx_jctx *c, const struct pfx_jstr *s, const struct pfx_jstr *affix,
+	int at_end)
 {
-	return affix->n <= s->n &&
+	return affix->n <= s->n && pfx_j_step(c, affix->n / 64) &&
 		memcmp(at_end ? s->s + s->n - affix->n : s->s, affix->s, affix->n) == 0;
 }
 
@@ -95,14 +96,14 @@ static struct pfx_jval affixed(struct pfx_jctx *c, struct pfx_jval self,
 	if (arg[0].type == PFX_J_TUPLE) {
 		for (size_t i = 0; i < arg[0].u.l->n; i++) {
 			one = pfx_j_need_str(c, arg[0].u.l->v[i], "affix");
-			if (one != NULL && has_affix(s, one, at_end)) {
+			if (one != NULL && has_affix(c, s, one, at_end)) {
 				return pfx_j_bool(1);
 			}
 		}
 		return pfx_j_bool(0);
 	}
 	one = pfx_j_need_str(c, arg[0], at_end ? "endswith first arg" : "startswith first arg");
-	return pfx_j_bool(one != NULL && has_affix(s, one, at_end));
+	return pfx_j_bool(one != NULL && has_affix(c, s, one, at_end));
 }
 
 METHOD(str_startswith)
@@ -119,7 +120,7 @@ METHOD(str_removeprefix)
 {
 	const struct pfx_jstr *one = pfx_j_need_str(c, arg[0], "prefix");
 
-	return one == NULL || !has_affix(self.u.s, one, 0) ? self
+	return one == NULL || !has_affix(c, self.u.s, one, 0) ? self
 		: pfx_j_val(pfx_j_part(c, self.u.s, one->n, self.u.s->n));
 }
 
@@ -127,7 +128,7 @@ METHOD(str_removesuffix)
 {
 	const struct pfx_jstr *one = pfx_j_need_str(c, arg[0], "suffix");
 
-	return one == NULL || !has_affix(self.u.s, one, 1) ? self
+	return one == NULL || !has_affix(c, self.u.s, one, 1) ? self
 		: pfx_j_val(pfx_j_part(c, self.u.s, 0, self.u.s->n - one->n));
 }
 

@@ -148,12 +148,14 @@ static struct pfx_jval join_lists(struct pfx_jctx *c, struct pfx_jval a, struct 
 static struct pfx_jval join_strings(struct pfx_jctx *c, const struct pfx_jstr *x,
 	const struct pfx_jstr *y)
 {
-	struct pfx_jbuild b = pfx_j_build(c);
+	struct pfx_jbuild b;
+	uint8_t safe = x->safe | y->safe;
 
 	/* Markup escapes plain text that is added to it. */
-	b.safe = x->safe | y->safe;
-	pfx_j_put_str(&b, b.safe ? pfx_j_escape(c, x) : x);
-	pfx_j_put_str(&b, b.safe ? pfx_j_escape(c, y) : y);
+	y = safe ? pfx_j_escape(c, y) : y;
+	b = pfx_j_extend(c, safe ? pfx_j_escape(c, x) : x);
+	pfx_j_put_str(&b, y);
+	b.safe = safe;
 	return pfx_j_val(pfx_j_built(&b));
 }
 

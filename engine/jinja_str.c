@@ -15,6 +15,47 @@ struct pfx_jbuild pfx_j_build(struct pfx_jctx *c)
 	return (struct pfx_jbuild){ .c = c };
 }
 
+/* The memory behind a string that was made by pfx_j_extend, and how much of it is written. */
+struct pfx_jtail {
+	char *s;
+	size_t n, cap;
+	size_t *cuts;
+	size_t n_cuts, cap_cuts;
+	uint8_t last;
+};
+
+struct pfx_jbuild pfx_j_extend(struct pfx_jctx *c, const struct pfx_jstr *s)
+{
+	struct pfx_jbuild b = pfx_j_build(c);
+	const struct pfx_jtail *tail = s == NULL ? NULL : s->tail;
+
+	if (tail == NULL || tail->n != s->n || s->n == 0) {
+		pfx_j_put_str(&b, s);
+		pfx_j_step(c, b.n / SCAN_STEP);
+	} else {
+		b = (struct pfx_jbuild){ .c = c, .s = tail->s, .n = tail->n, .cap = tail->cap,
+			.cuts = tail->cuts, .n_cuts = tail->n_cuts, .cap_cuts = tail->cap_cuts,
+			.tail = s->tail, .lent_s = 1, .lent_cuts = 1, .first = s->client,
+			.last = tail->last };
+	}
+	if (s != NULL && c->rc == 0) {
+		b.n_old = s->n;
+		b.chars_old = s->n_chars;
+	}
+	return b;
+}
+
+/* Memory of `size` for what stands at p: moved, or copied if p is another string's too. */
+static void *more_memory(struct pfx_jbuild *b, void *p, size_t old, size_t size, int lent)
+{
+	void *to = lent ? pfx_j_alloc(b->c, size) : pfx_j_grow(b->c, p, old, size);
+
+	if (to != NULL && lent && old > 0) {
+		memcpy(to, p, old);
+	}
+	return to;
+}
+
 static char *make_room(struct pfx_jbuild *b, size_t n)
 {
 	size_t cap;
@@ -25,14 +66,21 @@ static char *make_room(struct pfx_jbuild *b, size_t n)
 		return NULL;
 	}
 	if (b->n + n > b->cap) {
-		cap = b->cap + b->cap / 2 < 64 ? 64 : b->cap + b->cap / 2;
+		/* Twice as much for one that was extended before: it will be again. */
+		cap = b->lent_s ? (b->n + n) * 2 : b->cap + b->cap / 2;
+		cap = cap < 64 ? 64 : cap;
 		cap = cap < b->n + n ? b->n + n : cap;
-		s = pfx_j_grow(b->c, b->s, b->cap, cap);
+		s = more_memory(b, b->s, b->lent_s ? b->n : b->cap, cap, b->lent_s);
 		if (s == NULL) {
 			return NULL;
 		}
+		if (b->lent_s) {
+			pfx_j_step(b->c, b->n / SCAN_STEP);
+		}
 		b->s = s;
 		b->cap = cap;
+		b->lent_s = 0;
+		b->tail = NULL;
 	}
 	return b->s + b->n;
 }
@@ -43,12 +91,13 @@ static int add_cut(struct pfx_jbuild *b)
 	size_t *cuts;
 
 	if (b->n_cuts == b->cap_cuts) {
-		cuts = pfx_j_grow(b->c, b->cuts, b->cap_cuts * sizeof(*cuts), cap * sizeof(*cuts));
+		cuts = more_memory(b, b->cuts, b->n_cuts * sizeof(*cuts), cap * sizeof(*cuts), b->lent_cuts);
 		if (cuts == NULL) {
 			return 0;
 		}
 		b->cuts = cuts;
 		b->cap_cuts = cap;
+		b->lent_cuts = 0;
 	}
 	b->cuts[b->n_cuts++] = b->n;
 	return 1;
@@ -159,16 +208,33 @@ size_t pfx_j_chars(const char *s, size_t n)
 	return chars;
 }
 
+/* Notes in the tail how far the memory is written now; NULL when there is none to note it in. */
+static struct pfx_jtail *note_tail(const struct pfx_jbuild *b)
+{
+	struct pfx_jtail *tail = b->tail;
+
+	if (b->n_old == 0) {
+		return NULL;
+	}
+	if (tail == NULL) {
+		tail = pfx_j_alloc(b->c, sizeof(*tail));
+	}
+	if (tail != NULL) {
+		*tail = (struct pfx_jtail){ b->s, b->n, b->cap, b->cuts, b->n_cuts, b->cap_cuts, b->last };
+	}
+	return tail;
+}
+
 const struct pfx_jstr *pfx_j_built(struct pfx_jbuild *b)
 {
 	struct pfx_jstr *s = pfx_j_alloc(b->c, sizeof(*s));
 
-	if (s == NULL || !pfx_j_step(b->c, b->n / SCAN_STEP)) {
+	if (s == NULL || !pfx_j_step(b->c, (b->n - b->n_old) / SCAN_STEP)) {
 		return NULL;
 	}
 	*s = (struct pfx_jstr){ .s = b->n ? b->s : "", .n = b->n, .cuts = b->cuts,
-		.n_cuts = b->n_cuts, .client = b->first, .safe = b->safe };
-	s->n_chars = pfx_j_chars(s->s, s->n);
+		.n_cuts = b->n_cuts, .tail = note_tail(b), .client = b->first, .safe = b->safe };
+	s->n_chars = b->chars_old + pfx_j_chars(s->s + b->n_old, s->n - b->n_old);
 	return s;
 }
 
@@ -189,7 +255,7 @@ struct pfx_jval pfx_j_text(struct pfx_jctx *c, const char *s)
 	return pfx_j_val(pfx_j_str(c, s, strlen(s), 0));
 }
 
-const struct pfx_jstr *pfx_j_part(struct pfx_jctx *c, const struct pfx_jstr *s, size_t from,
+static struct pfx_jstr *new_part(struct pfx_jctx *c, const struct pfx_jstr *s, size_t from,
 	size_t to)
 {
 	struct pfx_jstr *part;
@@ -205,14 +271,30 @@ const struct pfx_jstr *pfx_j_part(struct pfx_jctx *c, const struct pfx_jstr *s, 
 	}
 	lo = cut_after(s, from);
 	hi = to == 0 ? 0 : cut_after(s, to - 1);
-	*part = (struct pfx_jstr){ .s = s->s + from, .n = to - from, .cuts = s->cuts + lo,
-		.n_cuts = from < to ? hi - lo : 0, .base = s->base + from,
+	*part = (struct pfx_jstr){ .s = s->s + from, .n = to - from, .base = s->base + from,
 		.client = s->client ^ (lo & 1), .safe = s->safe };
-	if (part->n_cuts == 0) {
-		part->cuts = NULL;
+	if (from < to && hi > lo) {
+		part->cuts = s->cuts + lo;
+		part->n_cuts = hi - lo;
 	}
 	part->n_chars = s->n == s->n_chars ? part->n : pfx_j_chars(part->s, part->n);
 	return part;
+}
+
+const struct pfx_jstr *pfx_j_part(struct pfx_jctx *c, const struct pfx_jstr *s, size_t from,
+	size_t to)
+{
+	return new_part(c, s, from, to);
+}
+
+struct pfx_jval pfx_j_char(struct pfx_jctx *c, const struct pfx_jstr *s, size_t at, size_t len)
+{
+	struct pfx_jstr *one = new_part(c, s, at, at + len);
+
+	if (one != NULL) {
+		one->safe = 0;
+	}
+	return pfx_j_val(one);
 }
 
 int pfx_j_str_eq(const struct pfx_jstr *a, const struct pfx_jstr *b)
@@ -284,7 +366,13 @@ int64_t pfx_j_rfind(struct pfx_jctx *c, const struct pfx_jstr *s, const struct p
 uint32_t pfx_j_cp(const struct pfx_jstr *s, size_t i, size_t *len)
 {
 	uint32_t cp = 0xFFFD;
-	int n = pfx_utf8_next(s->s + i, s->n - i, &cp);
+	int n;
+
+	if ((unsigned char)s->s[i] < 0x80) {
+		*len = 1;
+		return (unsigned char)s->s[i];
+	}
+	n = pfx_utf8_next(s->s + i, s->n - i, &cp);
 
 	*len = n > 0 ? (size_t)n : 1;
 	return n > 0 ? cp : 0xFFFD;
@@ -332,6 +420,7 @@ const struct pfx_jstr *pfx_j_strip(struct pfx_jctx *c, const struct pfx_jstr *s,
 		}
 		to = at;
 	}
+	pfx_j_step(c, (from + s->n - to) / 16);
 	return from == 0 && to == s->n ? s : pfx_j_part(c, s, from, to);
 }
 
@@ -406,6 +495,7 @@ static struct pfx_jval split_space(struct pfx_jctx *c, const struct pfx_jstr *s,
 	struct pfx_jval list = pfx_j_list(c, PFX_J_LIST);
 	size_t at = skip_space(s, 0, 1), end;
 
+	pfx_j_step(c, s->n / 16);
 	while (at < s->n && pfx_j_step(c, 1)) {
 		if (max-- == 0) {
 			push_part(c, list, s, at, s->n);
@@ -482,6 +572,7 @@ static void rsplit_space(struct pfx_jctx *c, struct pfx_jval list, const struct 
 {
 	size_t end = back_space(s, s->n, 1), from;
 
+	pfx_j_step(c, s->n / 16);
 	while (end > 0 && pfx_j_step(c, 1)) {
 		if (max-- == 0) {
 			push_part(c, list, s, 0, end);
@@ -544,7 +635,7 @@ struct pfx_jval pfx_j_lines(struct pfx_jctx *c, const struct pfx_jstr *s, int ke
 	size_t from = 0, at = 0, len;
 	uint32_t cp;
 
-	if (s == NULL) {
+	if (s == NULL || !pfx_j_step(c, s->n / SCAN_STEP)) {
 		return list;
 	}
 	while (at < s->n && c->rc == 0) {
@@ -588,7 +679,7 @@ const struct pfx_jstr *pfx_j_reverse(struct pfx_jctx *c, const struct pfx_jstr *
 	struct pfx_jbuild b = pfx_j_build(c);
 	size_t from;
 
-	if (s == NULL) {
+	if (s == NULL || !pfx_j_step(c, s->n / 16)) {
 		return NULL;
 	}
 	for (size_t to = s->n; to > 0 && c->rc == 0; to = from) {
@@ -605,7 +696,7 @@ const struct pfx_jstr *pfx_j_escape(struct pfx_jctx *c, const struct pfx_jstr *s
 	struct pfx_jbuild b = pfx_j_build(c);
 	const char *hit;
 
-	if (s == NULL || s->safe) {
+	if (s == NULL || s->safe || !pfx_j_step(c, s->n / 16)) {
 		return s;
 	}
 	b.safe = 1;

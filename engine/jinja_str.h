@@ -12,17 +12,25 @@
 
 #include "engine/jinja_value.h"
 
-/* A string being written. Zero it but for c, or use pfx_j_build. */
+/* A string being written. */
 struct pfx_jbuild {
 	struct pfx_jctx *c;
 	char *s;
 	size_t n, cap;
 	size_t *cuts;
 	size_t n_cuts, cap_cuts;
+	size_t n_old, chars_old;   /* what pfx_j_extend began with */
+	struct pfx_jtail *tail;    /* of that, while s is its memory */
+	uint8_t lent_s, lent_cuts; /* the memory is another string's too: not to be moved */
 	uint8_t first, last, safe;
 };
 
 struct pfx_jbuild pfx_j_build(struct pfx_jctx *c);
+/*
+ * Begins with s. Writes behind it in place when nobody did before: "out = out ~ x" in a
+ * loop then costs what x costs. Nothing else may be evaluated before pfx_j_built.
+ */
+struct pfx_jbuild pfx_j_extend(struct pfx_jctx *c, const struct pfx_jstr *s);
 void pfx_j_put(struct pfx_jbuild *b, const char *s, size_t n, int client);
 void pfx_j_puts(struct pfx_jbuild *b, const char *s, int client);
 void pfx_j_put_cp(struct pfx_jbuild *b, uint32_t cp, int client);
@@ -41,6 +49,8 @@ struct pfx_jval pfx_j_text(struct pfx_jctx *c, const char *s);
 /* Bytes [from, to) of s; shares with s. */
 const struct pfx_jstr *pfx_j_part(struct pfx_jctx *c, const struct pfx_jstr *s, size_t from,
 	size_t to);
+/* The character at byte `at`, whose length is len: as iteration gives it, never Markup. */
+struct pfx_jval pfx_j_char(struct pfx_jctx *c, const struct pfx_jstr *s, size_t at, size_t len);
 /* Mark of byte i. */
 int pfx_j_mark(const struct pfx_jstr *s, size_t i);
 /* Whether a client wrote any byte of s. */

@@ -1,5 +1,6 @@
 #include "engine/jinja_value.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -22,22 +23,20 @@ struct pfx_jval pfx_j_undef_hint(struct pfx_jctx *c, const char *hint)
 	return pfx_j_undef(PFX_J_BY_HINT, PFX_J_ABSENT, pfx_j_text(c, hint).u.s);
 }
 
-static const char *object_name(enum pfx_jtype type, char buf[32])
+static const char *object_name(enum pfx_jtype type, char buf[64])
 {
-	const char *name = pfx_j_type_name((struct pfx_jval){ .type = type });
-
 	if (type == PFX_J_NONE) {
 		return "None";
 	}
-	strcpy(buf, name);
-	return strcat(buf, " object");
+	snprintf(buf, 64, "%s object", pfx_j_type_name((struct pfx_jval){ .type = type }));
+	return buf;
 }
 
 void pfx_j_fail_undef(struct pfx_jctx *c, struct pfx_jval v)
 {
 	const struct pfx_jstr *s = v.u.s;
 	int n = (int)(s->n < 200 ? s->n : 200);
-	char buf[32];
+	char buf[64];
 
 	switch ((enum pfx_jundef)v.undef) {
 	case PFX_J_BY_NAME:
@@ -518,7 +517,7 @@ struct pfx_jval pfx_j_collect(struct pfx_jctx *c, struct pfx_jval v)
 	case PFX_J_STR:
 		for (i = 0; i < v.u.s->n && pfx_j_step(c, 1); i += len) {
 			pfx_j_cp(v.u.s, i, &len);
-			pfx_j_push(c, list, pfx_j_val(pfx_j_part(c, v.u.s, i, i + len)));
+			pfx_j_push(c, list, pfx_j_char(c, v.u.s, i, len));
 		}
 		break;
 	case PFX_J_LIST:

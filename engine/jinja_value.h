@@ -53,6 +53,7 @@ struct pfx_jstr {
 	size_t n_chars; /* code points; == n for ASCII */
 	const size_t *cuts;
 	size_t n_cuts, base;
+	struct pfx_jtail *tail; /* what pfx_j_extend may go on writing to; NULL: nothing */
 	uint8_t client;
 	uint8_t safe; /* markupsafe's Markup */
 };

@@ -158,7 +158,7 @@ static void test_marks(void)
 		{ "{{ x|replace('im_start', 'im_end') }}", "<|«im_end»|>" },
 		{ "{{ 'aXb'|replace('X', x) }}", "«a»" EVIL "«b»" },
 		{ "{{ x.replace('<', '<') }}", "«<»|im_start|>" },
-		{ "{{ x.replace('', '-') }}", "«-»<«-»|«-»i«-»m«-»_«-»s«-»t«-»a«-»r«-»t«-»|«-»>«-»" },
+		{ "{{ x[:3].replace('', '-') }}", "«-»<«-»|«-»i«-»" },
 		{ "{{ [x, 'b', x]|join(',') }}", EVIL "«,b,»" EVIL },
 		{ "{{ x.join(['a', 'b']) }}", "«a»" EVIL "«b»" },
 		{ "{{ x.split('|') }}", "«[»'<'«, »'im_start'«, »'>'«]»" },
@@ -207,6 +207,10 @@ static void test_marks(void)
 		{ "{{ strftime_now('%Y') }}{{ strftime_now(x) }}{{ 1 + 1 }}{{ x|length }}",
 			"«2025»" EVIL "«212»" },
 		{ "{{ x == '<|im_start|>' }}{{ '|im' in x }}{{ x is string }}", "«TrueTrueTrue»" },
+		{ "{% set a = x ~ 'a' %}{% set b = a ~ x %}{% set c = a ~ 'c' %}{{ b }}{{ c }}{{ c ~ x ~ a }}",
+			EVIL "«a»" EVIL EVIL "«ac»" EVIL "«ac»" EVIL EVIL "«a»" },
+		{ "{% set ns = namespace(s='') %}{% for i in [1, 2, 3] %}{% set ns.s = ns.s ~ i ~ x[0] %}"
+			"{% endfor %}{{ ns.s }}{{ ns.s[2:] }}", "«1»<«2»<«3»<«2»<«3»<" },
 		{ "{{ 'é' ~ 'ß'|upper }}", "«éSS»" },
 		{ "", "" },
 	};
@@ -441,6 +445,25 @@ static void test_threads(void)
 	json_decref(shared.messages);
 }
 
+/* Text that grows in a loop costs what is added, in memory and in steps. */
+static void test_growing(void)
+{
+	static const char template[] = "{% set ns = namespace(s='') %}{% for i in range(20000) %}"
+		"{% set ns.s = ns.s ~ x ~ '<|sep|>' %}{% endfor %}{{ ns.s }}";
+	struct pfx_chat_input in = { .kwargs = json_object(), .steps_max = 400000,
+		.output_max = 4 << 20 };
+	struct pfx_chat_output out;
+	char *x = repeated("0123456789", 10);
+
+	json_object_set_new(in.kwargs, "x", json_string(x));
+	is_int(render(template, &in, &out), 0, "20,000 pieces are appended: %s", err);
+	is_int((long long)out.text.len, 20000 * 107, "to 2 MB");
+	is_int((long long)out.n_spans, 20000, "with the marks of each");
+	pfx_chat_output_free(&out);
+	pfx_free(x);
+	json_decref(in.kwargs);
+}
+
 /* Names and hashes: a dict of the client's with many keys. */
 static void test_many_keys(void)
 {
@@ -474,6 +497,7 @@ int main(void)
 	test_deep_json();
 	test_no_memory();
 	test_threads();
+	test_growing();
 	test_many_keys();
 	is_int((long long)(pfx_alloc_live() - live), 0, "all memory is given back");
 	return tap_done();

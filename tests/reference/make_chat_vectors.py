@@ -378,6 +378,9 @@ TEMPLATES = [
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
     "{% if messages[0]['role'] != 'system' %}{{ raise_exception('System first, please: ' ~ messages[0].role) }}{% endif %}",
     "{% macro esc(x) -%}{{ x|replace('<', '&lt;') }}{%- endmacro -%}{{ esc(messages[0].content) }}",
+    "{% set a = s ~ 'x' %}{% set b = a ~ '1' %}{% set c = a ~ '2' %}{{ a }}{{ b }}{{ c }}{{ b ~ b }}{{ a ~ a ~ b }}{{ c + a }}",
+    "{% set ns = namespace(t='') %}{% for i in range(40) %}{% set old = ns.t %}{% set ns.t = ns.t ~ i ~ 'é' %}{{ old|length }}{% endfor %}{{ ns.t }}",
+    "{% set ns = namespace(t='a') %}{% macro f() %}{% set ns.t = ns.t ~ 'f' %}r{% endmacro %}{% set ns.t = ns.t ~ 'b' %}{% set ns.t = ns.t ~ f() ~ 'c' %}{{ ns.t }}",
     "{% set tool = {'type': 'function', 'function': {'name': 'f', 'parameters': d}} %}{{ tool | tojson(indent=4) }}",
 ]
 
