@@ -240,20 +240,29 @@ static void submit(struct pfx_conn *c, struct pfx_msg *m, uint64_t received_ns)
 	r->number = pfx_engine_submit(c->srv->engine, job);
 }
 
+/* A message that goes no further. id NULL: null, when its own belongs to another request. */
+static void turn_down(struct pfx_conn *c, const struct pfx_msg *m, const struct pfx_id *id,
+	enum pfx_fault fault, const char *why, uint32_t retry_after_ms)
+{
+	if (m->op == PFX_OP_GENERATE || m->op == PFX_OP_WARM || m->op == PFX_OP_SCORE) {
+		c->srv->count.failed++;
+	}
+	c->srv->count.bad_lines += fault != PFX_FAULT_OVERLOADED;
+	answer_error(c, id, fault, why, retry_after_ms);
+}
+
 void pfx_request_run(struct pfx_conn *c, struct pfx_msg *m, uint64_t received_ns)
 {
 	char why[128];
 
 	if (m->bad) {
-		c->srv->count.bad_lines++;
-		answer_error(c, &m->id, m->fault, m->error, 0);
+		turn_down(c, m, &m->id, m->fault, m->error, 0);
 		return;
 	}
 	if (find(c, &m->id) != NULL) {
 		/* Not under the id: that would read as the end of the request that has it. */
-		c->srv->count.bad_lines++;
 		snprintf(why, sizeof(why), "id %.90s is in flight on this connection", m->id.json);
-		answer_error(c, NULL, PFX_FAULT_BAD_REQUEST, why, 0);
+		turn_down(c, m, NULL, PFX_FAULT_BAD_REQUEST, why, 0);
 		return;
 	}
 	if (m->op < PFX_OP_GENERATE) {
@@ -262,7 +271,7 @@ void pfx_request_run(struct pfx_conn *c, struct pfx_msg *m, uint64_t received_ns
 	}
 	if (c->n_requests >= c->srv->opts.max_in_flight) {
 		snprintf(why, sizeof(why), "this connection has %u requests in flight", c->n_requests);
-		answer_error(c, &m->id, PFX_FAULT_OVERLOADED, why, 100);
+		turn_down(c, m, &m->id, PFX_FAULT_OVERLOADED, why, 100);
 		return;
 	}
 	submit(c, m, received_ns);
@@ -281,13 +290,26 @@ static json_t *connection_counters(const struct pfx_server *s)
 		"bytes_out", (json_int_t)n->bytes_out);
 }
 
-static void tell(struct pfx_server *s, struct pfx_request *r, const struct pfx_event *ev)
+/* `failed` counts every request that ended in an error, here or behind the engine's door. */
+static void add_failed(const struct pfx_server *s, json_t *report)
+{
+	json_t *failed = json_object_get(json_object_get(report, "requests"), "failed");
+
+	if (json_is_integer(failed)) {
+		json_integer_set(failed, json_integer_value(failed) + (json_int_t)s->count.failed);
+	}
+}
+
+static void tell(struct pfx_server *s, struct pfx_request *r, struct pfx_event *ev)
 {
 	struct pfx_conn *c = r->conn;
 	struct pfx_buf *out = pfx_conn_out(c);
 	json_t *extra = ev->kind == PFX_EVENT_STATS ? connection_counters(s) : NULL;
 	int first = ev->kind == PFX_EVENT_TOKEN && r->reply.first_ns == 0;
 
+	if (ev->kind == PFX_EVENT_STATS) {
+		add_failed(s, ev->report);
+	}
 	if (out != NULL && pfx_reply_event(&r->reply, ev, extra, out) < 0) {
 		c->dead = 1; /* no memory for the line: the client must not wait for it */
 	}

@@ -21,6 +21,7 @@
 struct pfx_net_counters {
 	uint64_t accepted, refused, accept_failed;
 	uint64_t lines, bad_lines, bytes_in, bytes_out;
+	uint64_t failed; /* generate, warm and score that ended here and never saw the engine */
 	uint64_t hung_up; /* connections that ended with requests in flight */
 	uint64_t slow, idle; /* connections that we ended, and why */
 };

@@ -60,6 +60,13 @@ class Server:
     def fds(self):
         return len(os.listdir("/proc/%d/fd" % self.proc.pid))
 
+    def fds_are(self, want, name):
+        """Waits until so many descriptors are open: what hung up is closed a little later."""
+        end = time.time() + WAIT
+        while self.fds() != want and time.time() < end:
+            time.sleep(0.02)
+        return same(self.fds(), want, name)
+
     def stats(self):
         """Asks until there is room for one more connection."""
         end = time.time() + WAIT

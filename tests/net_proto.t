@@ -371,6 +371,15 @@ same(c.ask(op="generate", id=1, prompt="a", stop=[], namespace="n", last_turn=Tr
 same(c.ask(op="generate", id=1, messages=[], tools=None, documents=[], prompt_bytes_=1,
            chat_template_kwargs={"a": 1})["event"], "done", "messages with companions")
 
+before = c.ask(op="stats", id=1)["requests"]["failed"]
+c.ask(op="generate", id=1, prompt="")
+c.ask(op="warm", id=1, prompt="a", deadline_ms=-1)
+c.ask(op="score", id=1, prompt="a", session="s")
+c.ask(op="tokenize", id=1, text=1)
+c.raw(b"{]\n")
+c.recv()
+same(c.ask(op="stats", id=1)["requests"]["failed"] - before, 3, "failed counts refused requests")
+
 # ---- the engine's errors ----
 
 for code in ("bad_request", "too_long", "overloaded", "deadline", "internal", "not_found"):
