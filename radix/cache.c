@@ -33,6 +33,7 @@ int pfx_cache_open(struct pfx_cache **out, const struct pfx_cache_opts *opts)
 	cache->n_buckets = BUCKETS_MIN;
 	cache->buckets = pfx_calloc(cache->n_buckets, sizeof(struct pfx_space *));
 	if (cache->buckets == NULL || pfx_pool_init(&cache->pool, opts->n_blocks) < 0 ||
+		pfx_jump_init(&cache->jump, opts->n_blocks) < 0 ||
 		pfx_marks_init(&cache->marks, opts->n_marks) < 0 ||
 		pfx_ghosts_init(&cache->ghosts, opts->n_blocks) < 0) {
 		pfx_cache_close(cache);
@@ -61,7 +62,7 @@ static uint32_t flush_tree(struct pfx_cache *cache, struct pfx_space *space)
 		freed += pfx_forget(cache, x);
 		x = parent;
 	}
-	pfx_root_renew(space);
+	pfx_root_renew(space, ++cache->epoch);
 	return freed;
 }
 
@@ -84,6 +85,7 @@ void pfx_cache_close(struct pfx_cache *cache)
 	pfx_free(cache->buckets);
 	pfx_ghosts_fini(&cache->ghosts);
 	pfx_marks_fini(&cache->marks);
+	pfx_jump_fini(&cache->jump);
 	pfx_pool_fini(&cache->pool);
 	pfx_free(cache);
 }
@@ -175,7 +177,7 @@ int pfx_cache_space(struct pfx_cache *cache, const void *name, size_t len, struc
 		memcpy(s->name, name, len);
 	}
 	s->refs = 1;
-	pfx_root_init(s);
+	pfx_root_init(s, cache->epoch);
 	s->next = cache->buckets[hash & (cache->n_buckets - 1)];
 	cache->buckets[hash & (cache->n_buckets - 1)] = s;
 	cache->n_spaces++;

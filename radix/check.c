@@ -240,6 +240,9 @@ static void check_linked(struct check *c, const struct pfx_node *x)
 	}
 	c->nodes++;
 	c->tokens += x->n;
+	if (x->n >= c->cache->block_tokens && !pfx_jump_has(&c->cache->jump, x)) {
+		problem(c, "a node with a full first block cannot be jumped to");
+	}
 	if (x->pins > 0) {
 		c->pinned += n_blocks;
 	} else {

@@ -13,7 +13,7 @@ int pfx_kids_compare(const uint32_t *q, uint32_t n, const struct pfx_node *x,
 	uint32_t qn = least(n, block_tokens);
 	uint32_t xn = least(x->n, block_tokens);
 	uint32_t both = least(qn, xn);
-	uint32_t l = pfx_common(q, x->run, both);
+	uint32_t l = pfx_common(x->run, q, both);
 
 	*common = l;
 	if (l < both) {
@@ -176,22 +176,6 @@ struct pfx_node *pfx_kids_next(const struct pfx_node *x)
 		return y;
 	}
 	while (x->up != NULL && x->up->right == x) {
-		x = x->up;
-	}
-	return x->up;
-}
-
-struct pfx_node *pfx_kids_prev(const struct pfx_node *x)
-{
-	if (x->left != NULL) {
-		struct pfx_node *y = x->left;
-
-		while (y->right != NULL) {
-			y = y->right;
-		}
-		return y;
-	}
-	while (x->up != NULL && x->up->left == x) {
 		x = x->up;
 	}
 	return x->up;

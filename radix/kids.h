@@ -28,7 +28,6 @@ void pfx_kids_replace(struct pfx_node *parent, struct pfx_node *x, struct pfx_no
 /* In order; NULL ends. */
 struct pfx_node *pfx_kids_first(const struct pfx_node *parent);
 struct pfx_node *pfx_kids_next(const struct pfx_node *x);
-struct pfx_node *pfx_kids_prev(const struct pfx_node *x);
 
 /* Below 0, 0, above 0: how q[0..n) stands to the first block of x; *common as above. */
 int pfx_kids_compare(const uint32_t *q, uint32_t n, const struct pfx_node *x,

@@ -122,10 +122,7 @@ void pfx_marks_hand_over(struct pfx_marks *marks, struct pfx_node *x, uint32_t p
 		if (marks->slot[i].pos > pos) {
 			continue;
 		}
-		if (pfx_marks_find(marks, y, marks->slot[i].pos) != PFX_MARK_NONE) {
-			drop(marks, i);
-			continue;
-		}
+		PFX_ASSERT(pfx_marks_find(marks, y, marks->slot[i].pos) == PFX_MARK_NONE);
 		detach(marks, i);
 		attach(marks, i, y);
 	}

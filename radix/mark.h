@@ -33,7 +33,7 @@ uint32_t pfx_marks_put(struct pfx_marks *marks, struct pfx_node *x, uint32_t pos
 void pfx_marks_touch(struct pfx_marks *marks, uint32_t slot);
 /* Drops those of x behind pos, because their block goes. */
 void pfx_marks_cut(struct pfx_marks *marks, struct pfx_node *x, uint32_t pos);
-/* Those of x up to pos belong to y from now on; where y has one already, x's is dropped. */
+/* Those of x up to pos belong to y from now on, which has none at the same places. */
 void pfx_marks_hand_over(struct pfx_marks *marks, struct pfx_node *x, uint32_t pos,
 	struct pfx_node *y);
 

@@ -274,16 +274,12 @@ static void extend(struct pfx_path *path, struct pfx_node *x, const uint32_t *to
 static void extend_tail(struct pfx_path *path, struct pfx_node *x, const uint32_t *tokens,
 	uint32_t upto)
 {
-	if (pfx_node_end(x) - x->start >= path->cache->block_tokens) {
-		extend(path, x, tokens, upto);
-		return;
-	}
-	/* The first block decides about the place among the siblings. */
 	if (x->state == PFX_NODE_LINKED) {
-		pfx_tree_unlink(path->cache, x);
+		extend(path, x, tokens, upto);
+	} else {
+		give_blocks(path, x, tokens, upto);
+		pfx_tree_link(path->cache, x);
 	}
-	give_blocks(path, x, tokens, upto);
-	pfx_tree_link(path->cache, x);
 }
 
 /* A child of x for positions [x's end, upto), whose blocks are the path's own. */

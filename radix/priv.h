@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "radix/evict.h"
 #include "radix/ghost.h"
+#include "radix/jump.h"
 #include "radix/mark.h"
 #include "radix/node.h"
 #include "radix/pool.h"
@@ -15,7 +16,6 @@ struct pfx_space {
 	struct pfx_node root;   /* start 0, no tokens; lives as long as the space */
 	uint64_t hash;          /* of the name */
 	uint32_t loose_blocks;  /* of its LOOSE and FLUSHED nodes */
-	uint64_t epoch;         /* raised by a flush, so that no ghost outlives it */
 	uint32_t refs;          /* users of the handle; without any, an empty space may go */
 	size_t name_len;
 	char name[];
@@ -26,6 +26,7 @@ struct pfx_cache {
 	struct pfx_pool pool;
 	struct pfx_marks marks;
 	struct pfx_ghosts ghosts;
+	struct pfx_jump jump;
 	struct pfx_evict evict;
 	struct pfx_list paths; /* all that are open */
 	struct pfx_list loose; /* all nodes that are LOOSE or FLUSHED; each is pinned */
@@ -33,6 +34,7 @@ struct pfx_cache {
 	uint32_t n_buckets, n_spaces; /* n_buckets is a power of two */
 	uint64_t seed;                /* of the hash of names */
 	struct pfx_rng prio;          /* of treaps; the same in every run, so that runs repeat */
+	uint64_t epoch;               /* raised by a flush, so that no ghost outlives it */
 	uint64_t clock;               /* raised whenever pins are given back */
 	uint32_t pinned_blocks;       /* of LINKED nodes with pins */
 	uint32_t loose_blocks;        /* of LOOSE and FLUSHED nodes */
@@ -56,9 +58,9 @@ struct pfx_path {
 
 /* ---- tree.c: nodes, runs, the walk down, splits and merges; no pins are changed ---- */
 
-void pfx_root_init(struct pfx_space *space);
-/* Its digest: the start of all chains of this space, another after each flush. */
-void pfx_root_renew(struct pfx_space *space);
+void pfx_root_init(struct pfx_space *space, uint64_t epoch);
+/* Its digest: the start of all chains of this space, another for each epoch. */
+void pfx_root_renew(struct pfx_space *space, uint64_t epoch);
 
 /* An empty node for tokens behind the end of parent, with room for so many blocks; or NULL. */
 struct pfx_node *pfx_node_new(struct pfx_cache *cache, struct pfx_node *parent, uint32_t cap);
@@ -67,8 +69,8 @@ int pfx_node_grow(struct pfx_cache *cache, struct pfx_node *x, uint32_t cap_bloc
 /* Gives back room that a leaf was keeping for more. */
 void pfx_node_trim(struct pfx_cache *cache, struct pfx_node *x);
 /*
- * Appends tokens and the blocks that they begin, there being room. The counts are kept when x
- * is LINKED and has tokens; x is not among its parent's children while its first block grows.
+ * Appends tokens and the blocks that they begin, there being room. Of a node in the tree the
+ * caller keeps cache->tokens and cache->pinned_blocks.
  */
 void pfx_node_append(struct pfx_cache *cache, struct pfx_node *x, const uint32_t *tokens,
 	uint32_t n, const pfx_block_t *blocks);
@@ -104,7 +106,10 @@ void pfx_tree_unlink(struct pfx_cache *cache, struct pfx_node *x);
 /* The node that keeps the mark of the place that x, linked or loose, has at pos (rule 10). */
 struct pfx_node *pfx_tree_mark_owner(const struct pfx_cache *cache, struct pfx_node *x,
 	uint32_t pos);
-/* Makes one node of each chain of only children from x up, all unpinned and of x's age. */
+/*
+ * x was just let go, and whatever is unpinned above it with it, so that all have one age.
+ * Makes one node of each chain of only children among them.
+ */
 void pfx_tree_merge_up(struct pfx_cache *cache, struct pfx_node *x);
 /* The digest of all tokens before position at, a block boundary in x or at its ends. */
 uint64_t pfx_tree_digest(const struct pfx_cache *cache, const struct pfx_node *x, uint32_t at);

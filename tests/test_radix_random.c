@@ -664,6 +664,9 @@ static void one_step(void)
 		do_open(p);
 	} else if (what < 15) {
 		do_close(p);
+	} else if (what == 15 && below(4) == 0) {
+		pfx_path_keep_private(p->path);
+		p->apart = true;
 	} else if (what < 25) {
 		do_follow(p);
 	} else if (what < 55) {
@@ -683,7 +686,7 @@ static void open_cache(void)
 	struct pfx_cache_opts opts;
 
 	B = sizes[below(5)];
-	n_blocks = 1 + below(least(BLOCKS_MAX, 8 + 256 / B));
+	n_blocks = 1 + below(below(2) == 0 ? 12 : least(BLOCKS_MAX, 8 + 256 / B));
 	n_marks = below(8) == 0 ? 0 : 1 + below(12);
 	alphabet = 1 + below(3);
 	opts = (struct pfx_cache_opts){ .block_tokens = B, .n_blocks = n_blocks, .n_marks = n_marks };
