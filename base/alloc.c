@@ -16,15 +16,17 @@ static int must_fail(void)
 {
 	uint32_t one_in = atomic_load_explicit(&fail_one_in, memory_order_relaxed);
 
-	if (one_in == 0)
+	if (one_in == 0) {
 		return 0;
+	}
 	return pfx_rng_mix(fail_seed, atomic_fetch_add(&fail_calls, 1)) % one_in == 0;
 }
 
 static void *counted(void *p)
 {
-	if (p != NULL)
+	if (p != NULL) {
 		atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
+	}
 	return p;
 }
 
@@ -42,10 +44,12 @@ void *pfx_realloc(void *p, size_t size)
 {
 	void *q;
 
-	if (p == NULL)
+	if (p == NULL) {
 		return pfx_malloc(size);
-	if (must_fail())
+	}
+	if (must_fail()) {
 		return NULL;
+	}
 	q = realloc(p, size ? size : 1);
 	return q;
 }
@@ -54,8 +58,9 @@ void *pfx_reallocarray(void *p, size_t n, size_t size)
 {
 	size_t bytes;
 
-	if (__builtin_mul_overflow(n, size, &bytes))
+	if (__builtin_mul_overflow(n, size, &bytes)) {
 		return NULL;
+	}
 	return pfx_realloc(p, bytes);
 }
 
@@ -63,8 +68,9 @@ void *pfx_aligned_alloc(size_t align, size_t size)
 {
 	void *p = NULL;
 
-	if (must_fail() || posix_memalign(&p, align, size ? size : 1) != 0)
+	if (must_fail() || posix_memalign(&p, align, size ? size : 1) != 0) {
 		return NULL;
+	}
 	return counted(p);
 }
 
@@ -72,8 +78,9 @@ void *pfx_memdup(const void *p, size_t n)
 {
 	void *q = pfx_malloc(n);
 
-	if (q != NULL && n > 0)
+	if (q != NULL && n > 0) {
 		memcpy(q, p, n);
+	}
 	return q;
 }
 
@@ -84,8 +91,9 @@ char *pfx_strdup(const char *s)
 
 void pfx_free(void *p)
 {
-	if (p == NULL)
+	if (p == NULL) {
 		return;
+	}
 	atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
 	free(p);
 }
@@ -111,8 +119,9 @@ void *pfx_xcalloc(size_t n, size_t size)
 
 void *pfx_xrealloc(void *p, size_t size)
 {
-	if (p == NULL)
+	if (p == NULL) {
 		return pfx_xmalloc(size);
+	}
 	return or_die(realloc(p, size ? size : 1));
 }
 

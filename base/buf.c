@@ -15,8 +15,9 @@ void pfx_buf_reset(struct pfx_buf *b)
 {
 	b->len = 0;
 	b->oom = 0;
-	if (b->data != NULL)
+	if (b->data != NULL) {
 		b->data[0] = 0;
+	}
 }
 
 char *pfx_buf_room(struct pfx_buf *b, size_t n)
@@ -30,8 +31,9 @@ char *pfx_buf_room(struct pfx_buf *b, size_t n)
 	}
 	if (need > b->cap) {
 		cap = b->cap < 64 ? 64 : b->cap + b->cap / 2;
-		if (cap < need)
+		if (cap < need) {
 			cap = need;
+		}
 		p = pfx_realloc(b->data, cap);
 		if (p == NULL) {
 			b->oom = 1;
@@ -47,10 +49,12 @@ void pfx_buf_add(struct pfx_buf *b, const void *p, size_t n)
 {
 	char *to = pfx_buf_room(b, n);
 
-	if (to == NULL)
+	if (to == NULL) {
 		return;
-	if (n > 0)
+	}
+	if (n > 0) {
 		memcpy(to, p, n);
+	}
 	b->len += n;
 	b->data[b->len] = 0;
 }
@@ -100,8 +104,9 @@ char *pfx_buf_take(struct pfx_buf *b, size_t *len)
 	}
 	b->data[b->len] = 0;
 	p = b->data;
-	if (len != NULL)
+	if (len != NULL) {
 		*len = b->len;
+	}
 	memset(b, 0, sizeof(*b));
 	return p;
 }

@@ -10,8 +10,9 @@ static uint64_t read_clock(clockid_t id)
 	uint64_t t = atomic_load_explicit(&set_to, memory_order_relaxed);
 	struct timespec ts;
 
-	if (t != 0)
+	if (t != 0) {
 		return t;
+	}
 	clock_gettime(id, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }

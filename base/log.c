@@ -44,8 +44,9 @@ void pfx_log(enum pfx_log_level level, const char *area, const char *fmt, ...)
 	size_t n;
 	int m;
 
-	if (level > pfx_log_get_level())
+	if (level > pfx_log_get_level()) {
 		return;
+	}
 	gmtime_r(&sec, &tm);
 	n = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S", &tm);
 	n += (size_t)snprintf(line + n, sizeof(line) - n, ".%03uZ %s %s: ",
@@ -53,20 +54,24 @@ void pfx_log(enum pfx_log_level level, const char *area, const char *fmt, ...)
 	va_start(ap, fmt);
 	m = vsnprintf(line + n, sizeof(line) - n, fmt, ap);
 	va_end(ap);
-	if (m < 0)
+	if (m < 0) {
 		return;
+	}
 	n += (size_t)m;
-	if (n > sizeof(line) - 2)
+	if (n > sizeof(line) - 2) {
 		n = sizeof(line) - 2;
+	}
 	/* A message must stay one line, whatever text it quotes. */
 	for (size_t i = 0; i < n; i++) {
-		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
+		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f) {
 			line[i] = '?';
+		}
 	}
 	line[n++] = '\n';
 	/* There is nobody to tell when stderr itself fails. */
-	if (write(STDERR_FILENO, line, n) < 0)
+	if (write(STDERR_FILENO, line, n) < 0) {
 		return;
+	}
 }
 
 int pfx_log_rate(struct pfx_log_rate *rate, uint64_t *suppressed)

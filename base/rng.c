@@ -44,7 +44,8 @@ uint64_t pfx_rng_entropy(void)
 {
 	uint64_t seed;
 
-	if (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
+	if (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed)) {
 		seed = pfx_rng_mix(pfx_clock_wall_ns(), pfx_clock_ns());
+	}
 	return seed;
 }

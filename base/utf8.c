@@ -10,12 +10,14 @@ int pfx_utf8_next(const char *s, size_t n, uint32_t *cp)
 	int len;
 
 	if (c < 0x80) {
-		if (cp != NULL)
+		if (cp != NULL) {
 			*cp = c;
+		}
 		return 1;
 	}
-	if (c < 0xc2 || c > 0xf4)
+	if (c < 0xc2 || c > 0xf4) {
 		return -1;
+	}
 	if (c < 0xe0) {
 		len = 2;
 		c &= 0x1f;
@@ -32,16 +34,19 @@ int pfx_utf8_next(const char *s, size_t n, uint32_t *cp)
 	}
 	/* Only the second byte has a narrower range than 80..BF (Unicode, table 3-7). */
 	for (int i = 1; i < len; i++) {
-		if ((size_t)i == n)
+		if ((size_t)i == n) {
 			return 0;
-		if (p[i] < lo || p[i] > hi)
+		}
+		if (p[i] < lo || p[i] > hi) {
 			return -i;
+		}
 		c = c << 6 | (p[i] & 0x3f);
 		lo = 0x80;
 		hi = 0xbf;
 	}
-	if (cp != NULL)
+	if (cp != NULL) {
 		*cp = c;
+	}
 	return len;
 }
 
@@ -60,8 +65,9 @@ size_t pfx_utf8_valid_len(const char *s, size_t n)
 			}
 		}
 		k = pfx_utf8_next(s + i, n - i, NULL);
-		if (k <= 0)
+		if (k <= 0) {
 			break;
+		}
 		i += (size_t)k;
 	}
 	return i;
@@ -102,11 +108,13 @@ size_t pfx_utf8_clean(struct pfx_buf *out, const char *s, size_t n, int last)
 		good = pfx_utf8_valid_len(s + i, n - i);
 		pfx_buf_add(out, s + i, good);
 		i += good;
-		if (i == n)
+		if (i == n) {
 			break;
+		}
 		k = pfx_utf8_next(s + i, n - i, NULL);
-		if (k == 0 && !last)
+		if (k == 0 && !last) {
 			break;
+		}
 		pfx_buf_add(out, "\xef\xbf\xbd", 3);
 		i += k == 0 ? n - i : (size_t)-k;
 	}

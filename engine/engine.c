@@ -27,26 +27,33 @@ enum {
 
 static void set_defaults(struct pfx_engine_opts *o)
 {
-	if (o->device_memory == 0)
+	if (o->device_memory == 0) {
 		o->device_memory = 1ull << 30;
-	if (o->block_tokens == 0)
+	}
+	if (o->block_tokens == 0) {
 		o->block_tokens = DEFAULT_BLOCK_TOKENS;
-	if (o->chunk_tokens == 0)
+	}
+	if (o->chunk_tokens == 0) {
 		o->chunk_tokens = DEFAULT_CHUNK_TOKENS;
-	if (o->step_ms == 0)
+	}
+	if (o->step_ms == 0) {
 		o->step_ms = DEFAULT_STEP_MS;
-	if (o->max_requests == 0)
+	}
+	if (o->max_requests == 0) {
 		o->max_requests = DEFAULT_MAX_REQUESTS;
-	if (o->queue_max == 0)
+	}
+	if (o->queue_max == 0) {
 		o->queue_max = DEFAULT_QUEUE_MAX;
+	}
 }
 
 static void report_pack(void *arg, double done)
 {
 	struct pfx_engine *e = arg;
 
-	if (e->opts.progress != NULL)
+	if (e->opts.progress != NULL) {
 		e->opts.progress(e->opts.progress_arg, "packing weights", done);
+	}
 }
 
 /* Reads a whole regular file into owned memory, NUL-ended. */
@@ -58,8 +65,9 @@ static int read_file(const char *path, char **out, size_t *len, char *err, size_
 	ssize_t got;
 	char *data;
 
-	if (fd < 0)
+	if (fd < 0) {
 		return pfx_fail(-errno, err, errlen, "%s: %s", path, strerror(errno));
+	}
 	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > TEMPLATE_FILE_MAX) {
 		close(fd);
 		return pfx_fail(-EINVAL, err, errlen, "%s: not a regular file of at most %d bytes", path,
@@ -68,12 +76,15 @@ static int read_file(const char *path, char **out, size_t *len, char *err, size_
 	data = pfx_xmalloc((size_t)st.st_size + 1);
 	while (n < (size_t)st.st_size) {
 		got = read(fd, data + n, (size_t)st.st_size - n);
-		if (got < 0 && errno == EINTR)
+		if (got < 0 && errno == EINTR) {
 			continue;
-		if (got < 0)
+		}
+		if (got < 0) {
 			rc = pfx_fail(-errno, err, errlen, "%s: %s", path, strerror(errno));
-		if (got <= 0)
+		}
+		if (got <= 0) {
 			break;
+		}
 		n += (size_t)got;
 	}
 	close(fd);
@@ -99,8 +110,9 @@ static int open_chat(struct pfx_engine *e, const struct pfx_gguf *g, char *err, 
 		rc = read_file(path, &e->chat_source, &len, err, errlen);
 	} else {
 		rc = pfx_gguf_str(g, "tokenizer.chat_template", &own, err, errlen);
-		if (rc == -ENOENT)
+		if (rc == -ENOENT) {
 			return 0;
+		}
 		if (rc == 0) {
 			len = own.n;
 			e->chat_source = pfx_xmalloc(len + 1);
@@ -108,8 +120,9 @@ static int open_chat(struct pfx_engine *e, const struct pfx_gguf *g, char *err, 
 			e->chat_source[len] = 0;
 		}
 	}
-	if (rc != 0)
+	if (rc != 0) {
 		return rc;
+	}
 	return pfx_chat_open(&e->chat, e->chat_source, len, path != NULL ? path : e->opts.model_path,
 		err, errlen);
 }
@@ -143,10 +156,12 @@ static int open_cache(struct pfx_engine *e, char *err, size_t errlen)
 		opts.n_marks = pfx_keep_slots(e->keep);
 		rc = pfx_cache_open(&e->cache, &opts);
 	}
-	if (rc == 0)
+	if (rc == 0) {
 		rc = pfx_sampler_open(&e->sampler, e->info.n_vocab);
-	if (rc != 0)
+	}
+	if (rc != 0) {
 		pfx_fail(rc, err, errlen, "cannot set up the cache: %s", pfx_strerror(rc));
+	}
 	return rc;
 }
 
@@ -157,8 +172,9 @@ static int alloc_step(struct pfx_engine *e, char *err, size_t errlen)
 	e->step_seqs = pfx_calloc(e->opts.max_requests, sizeof(*e->step_seqs));
 	e->step_requests = pfx_calloc(e->opts.max_requests, sizeof(*e->step_requests));
 	if (e->step_tokens == NULL || e->step_out_rows == NULL || e->step_seqs == NULL ||
-		e->step_requests == NULL)
+		e->step_requests == NULL) {
 		return pfx_fail(-ENOMEM, err, errlen, "out of memory for a step of %u rows", e->rows_max);
+	}
 	return 0;
 }
 
@@ -169,10 +185,11 @@ static int fill_info(struct pfx_engine *e, char *err, size_t errlen)
 	struct pfx_device_info device;
 	uint32_t n = pfx_tokenizer_n_vocab(e->tokenizer);
 
-	if (n > c->n_vocab)
+	if (n > c->n_vocab) {
 		return pfx_fail(PFX_E_FORMAT, err, errlen,
 			"%s: the tokenizer has %u tokens, the model's embedding %u", e->opts.model_path, n,
 			c->n_vocab);
+	}
 	pfx_model_device(e->model, &device);
 	i->model = c->name;
 	i->architecture = c->architecture;
@@ -195,9 +212,10 @@ static int fill_info(struct pfx_engine *e, char *err, size_t errlen)
 	i->max_requests = e->opts.max_requests;
 	i->queue_max = e->opts.queue_max;
 	i->chunk_tokens = e->opts.chunk_tokens;
-	if (e->opts.context > c->n_ctx_train)
+	if (e->opts.context > c->n_ctx_train) {
 		pfx_warn("engine", "--context %u is above what the model was trained for; using %u",
 			e->opts.context, i->context);
+	}
 	return 0;
 }
 
@@ -206,19 +224,25 @@ static int load(struct pfx_engine *e, char *err, size_t errlen)
 	struct pfx_gguf *g = NULL;
 	int rc;
 
-	if (e->opts.progress != NULL)
+	if (e->opts.progress != NULL) {
 		e->opts.progress(e->opts.progress_arg, "reading the model", 0);
+	}
 	rc = pfx_gguf_open(&g, e->opts.model_path, err, errlen);
-	if (rc == 0)
+	if (rc == 0) {
 		rc = pfx_tokenizer_open(&e->tokenizer, g, err, errlen);
-	if (rc == 0)
+	}
+	if (rc == 0) {
 		rc = open_chat(e, g, err, errlen);
-	if (rc == 0)
+	}
+	if (rc == 0) {
 		rc = open_model(e, g, err, errlen);
-	if (rc == 0)
+	}
+	if (rc == 0) {
 		rc = fill_info(e, err, errlen);
-	if (rc == 0)
+	}
+	if (rc == 0) {
 		rc = open_cache(e, err, errlen);
+	}
 	pfx_gguf_close(g);
 	return rc;
 }
@@ -246,11 +270,13 @@ static int start_threads(struct pfx_engine *e, char *err, size_t errlen)
 {
 	int rc = pthread_create(&e->engine_thread, NULL, pfx_sched_main, e);
 
-	if (rc != 0)
+	if (rc != 0) {
 		return pfx_fail(-rc, err, errlen, "cannot start the engine thread: %s", strerror(rc));
+	}
 	rc = pthread_create(&e->text_thread, NULL, pfx_text_main, e);
-	if (rc == 0)
+	if (rc == 0) {
 		return 0;
+	}
 	pthread_mutex_lock(&e->lock);
 	e->stopping = 1;
 	pthread_cond_broadcast(&e->engine_wake);
@@ -267,8 +293,9 @@ int pfx_engine_open(struct pfx_engine **out, const struct pfx_engine_opts *opts,
 
 	e->opts = *opts;
 	set_defaults(&e->opts);
-	if (opts->template_time != NULL)
+	if (opts->template_time != NULL) {
 		e->template_time = *opts->template_time;
+	}
 	e->out_rows_max = OUT_ROWS_MAX;
 	e->rows_max = e->opts.chunk_tokens + e->opts.max_requests;
 	e->opened_ns = pfx_clock_ns();
@@ -281,17 +308,20 @@ int pfx_engine_open(struct pfx_engine **out, const struct pfx_engine_opts *opts,
 	pfx_list_init(&e->waiting);
 	pfx_list_init(&e->active);
 	rc = alloc_step(e, err, errlen);
-	if (rc == 0)
+	if (rc == 0) {
 		rc = load(e, err, errlen);
+	}
 	if (rc == 0) {
 		rc = pfx_events_open(&e->events);
-		if (rc != 0)
+		if (rc != 0) {
 			pfx_fail(rc, err, errlen, "cannot make an event descriptor: %s", pfx_strerror(rc));
+		}
 	}
 	if (rc == 0) {
 		rc = start_threads(e, err, errlen);
-		if (rc != 0)
+		if (rc != 0) {
 			pfx_events_close(&e->events);
+		}
 	}
 	if (rc != 0) {
 		free_all(e);
@@ -303,8 +333,9 @@ int pfx_engine_open(struct pfx_engine **out, const struct pfx_engine_opts *opts,
 
 void pfx_engine_close(struct pfx_engine *e)
 {
-	if (e == NULL)
+	if (e == NULL) {
 		return;
+	}
 	pthread_mutex_lock(&e->lock);
 	e->stopping = 1;
 	/* So that the text thread has little left to do. */
@@ -370,18 +401,22 @@ static void check_job(struct pfx_engine *e, struct pfx_request *r, uint32_t n_qu
 {
 	const struct pfx_job *job = r->job;
 
-	if (runs_model(job) && (e->draining || e->stopping))
+	if (runs_model(job) && (e->draining || e->stopping)) {
 		pfx_request_fail(r, PFX_FAULT_SHUTTING_DOWN, "the server is shutting down");
-	if (n_queued >= e->opts.queue_max)
+	}
+	if (n_queued >= e->opts.queue_max) {
 		pfx_request_fail(r, PFX_FAULT_OVERLOADED, "%u requests are waiting already", n_queued);
+	}
 	for (size_t i = 0; i < job->n_tokens && !r->failed; i++) {
-		if (job->tokens[i] >= e->info.n_vocab)
+		if (job->tokens[i] >= e->info.n_vocab) {
 			pfx_request_fail(r, PFX_FAULT_BAD_REQUEST,
 				"tokens: id %u at index %zu is not below the vocabulary's %u", job->tokens[i],
 				i, e->info.n_vocab);
+		}
 	}
-	if (job->n_tokens > INT32_MAX)
+	if (job->n_tokens > INT32_MAX) {
 		pfx_request_fail(r, PFX_FAULT_TOO_LONG, "prompt has %zu tokens", job->n_tokens);
+	}
 }
 
 uint64_t pfx_engine_submit(struct pfx_engine *e, struct pfx_job *job)
@@ -392,9 +427,10 @@ uint64_t pfx_engine_submit(struct pfx_engine *e, struct pfx_job *job)
 	uint64_t number;
 	int to_text;
 
-	if (!job->has_seed)
+	if (!job->has_seed) {
 		/* 53 bits, so that a JSON reader that keeps numbers as doubles gives it back. */
 		job->seed = pfx_rng_entropy() >> 11;
+	}
 	if (job->prompt == PFX_PROMPT_TOKENS && job->kind != PFX_JOB_DETOKENIZE) {
 		r->tokens.v = job->tokens;
 		r->tokens.n = r->tokens.cap = job->n_tokens;

@@ -15,8 +15,9 @@ struct pfx_event_node {
 int pfx_events_open(struct pfx_events *q)
 {
 	q->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	if (q->fd < 0)
+	if (q->fd < 0) {
 		return -errno;
+	}
 	pthread_mutex_init(&q->lock, NULL);
 	q->head = NULL;
 	q->tail = &q->head;
@@ -80,8 +81,9 @@ struct pfx_event *pfx_engine_next(struct pfx_engine *e)
 	node = q->head;
 	if (node != NULL) {
 		q->head = node->next;
-		if (q->head == NULL)
+		if (q->head == NULL) {
 			q->tail = &q->head;
+		}
 		node->next = NULL;
 	}
 	/* Cleared only when empty, and a post to an empty queue writes after it has the lock, so
@@ -91,15 +93,17 @@ struct pfx_event *pfx_engine_next(struct pfx_engine *e)
 		}
 	}
 	pthread_mutex_unlock(&q->lock);
-	if (node != NULL && node->ev.last)
+	if (node != NULL && node->ev.last) {
 		atomic_fetch_sub(&e->n_busy, 1);
+	}
 	return node != NULL ? &node->ev : NULL;
 }
 
 void pfx_event_free(struct pfx_event *ev)
 {
-	if (ev == NULL)
+	if (ev == NULL) {
 		return;
+	}
 	pfx_free(ev->text);
 	pfx_free(ev->tokens);
 	pfx_free(ev->top);

@@ -47,8 +47,9 @@ struct pfx_job *pfx_job_new(enum pfx_job_kind kind)
 {
 	struct pfx_job *job = pfx_calloc(1, sizeof(*job));
 
-	if (job == NULL)
+	if (job == NULL) {
 		return NULL;
+	}
 	job->kind = kind;
 	job->add_generation_prompt = 1;
 	job->max_tokens = UINT32_MAX;
@@ -61,8 +62,9 @@ struct pfx_job *pfx_job_new(enum pfx_job_kind kind)
 
 void pfx_job_free(struct pfx_job *job)
 {
-	if (job == NULL)
+	if (job == NULL) {
 		return;
+	}
 	pfx_free(job->space);
 	pfx_free(job->salt);
 	pfx_free(job->text);
@@ -88,8 +90,9 @@ struct pfx_request *pfx_request_new(struct pfx_job *job)
 	pfx_list_init(&r->all);
 	pfx_list_init(&r->link);
 	r->received_ns = job->received_ns != 0 ? job->received_ns : now;
-	if (job->deadline_ms != 0)
+	if (job->deadline_ms != 0) {
 		r->deadline_ns = r->received_ns + (uint64_t)job->deadline_ms * 1000000u;
+	}
 	return r;
 }
 
@@ -111,8 +114,9 @@ void pfx_request_fail(struct pfx_request *r, enum pfx_fault fault, const char *f
 	char message[1024];
 	va_list ap;
 
-	if (r->failed)
+	if (r->failed) {
 		return;
+	}
 	va_start(ap, fmt);
 	vsnprintf(message, sizeof(message), fmt, ap);
 	va_end(ap);

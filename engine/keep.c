@@ -19,8 +19,9 @@ int pfx_keep_open(struct pfx_keep **out, uint32_t n_vocab, uint64_t bytes_max)
 	uint64_t slots = bytes_max / slot_bytes;
 	int saved;
 
-	if (keep == NULL)
+	if (keep == NULL) {
 		return -ENOMEM;
+	}
 	keep->n_vocab = n_vocab;
 	keep->n_slots = slots > INT32_MAX ? INT32_MAX : (uint32_t)slots;
 	keep->bytes = (size_t)(keep->n_slots * slot_bytes);
@@ -39,10 +40,12 @@ int pfx_keep_open(struct pfx_keep **out, uint32_t n_vocab, uint64_t bytes_max)
 
 void pfx_keep_close(struct pfx_keep *keep)
 {
-	if (keep == NULL)
+	if (keep == NULL) {
 		return;
-	if (keep->n_slots > 0)
+	}
+	if (keep->n_slots > 0) {
 		munmap(keep->data, keep->bytes);
+	}
 	pfx_free(keep);
 }
 

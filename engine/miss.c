@@ -18,8 +18,9 @@ static size_t bytes_before(const struct pfx_engine *e, const struct pfx_request 
 
 	/* A BOS in front of a text prompt was not in the text. */
 	if (r->job->prompt == PFX_PROMPT_TEXT && r->n_prompt > 0 && r->tokens.v[0] == e->info.bos &&
-		pfx_tokenizer_add_bos(e->tokenizer))
+		pfx_tokenizer_add_bos(e->tokenizer)) {
 		from = 1;
+	}
 	for (uint32_t i = from; i < n; i++) {
 		pfx_detok_push(e->tokenizer, &d, r->tokens.v[i], &text);
 	}
@@ -57,30 +58,37 @@ void pfx_miss_locate(const struct pfx_engine *e, const struct pfx_request *r, ui
 
 	*message = -1;
 	*byte = 0;
-	if (r->job->prompt == PFX_PROMPT_TOKENS)
+	if (r->job->prompt == PFX_PROMPT_TOKENS) {
 		return;
+	}
 	at = bytes_before(e, r, at_token);
 	*byte = at;
-	if (r->job->prompt != PFX_PROMPT_CHAT || r->text.data == NULL)
+	if (r->job->prompt != PFX_PROMPT_CHAT || r->text.data == NULL) {
 		return;
+	}
 	for (size_t i = 0; i < json_array_size(r->job->messages); i++) {
 		content = json_object_get(json_array_get(r->job->messages, i), "content");
-		if (!json_is_string(content))
+		if (!json_is_string(content)) {
 			continue;
+		}
 		len = json_string_length(content);
 		start = find_content(r->text.data, from, r->text.len, json_string_value(content), len,
 			&skipped);
-		if (start < 0)
+		if (start < 0) {
 			continue;
+		}
 		/* What stands in front of a message's content is its header. */
 		*message = (int64_t)i;
 		*byte = at > (size_t)start ? at - (size_t)start + skipped : 0;
-		if (*byte > len)
+		if (*byte > len) {
 			*byte = len;
+		}
 		from = (size_t)start + len - skipped;
-		if (at < from)
+		if (at < from) {
 			return;
-		if (from > r->text.len)
+		}
+		if (from > r->text.len) {
 			from = r->text.len;
+		}
 	}
 }

@@ -36,8 +36,9 @@ static size_t find_stop(const struct pfx_job *job, const char *text, size_t n)
 
 	for (uint32_t i = 0; i < job->n_stop; i++) {
 		at = memmem(text, n, job->stop[i], job->stop_len[i]);
-		if (at != NULL && (size_t)(at - text) < first)
+		if (at != NULL && (size_t)(at - text) < first) {
 			first = (size_t)(at - text);
+		}
 	}
 	return first;
 }
@@ -54,13 +55,15 @@ static int release_text(struct pfx_request *r, int all, char **out, size_t *len)
 
 	*out = NULL;
 	*len = 0;
-	if (n == 0)
+	if (n == 0) {
 		return 0;
+	}
 	stop = find_stop(job, text, n);
-	if (stop < n)
+	if (stop < n) {
 		show = stop;
-	else if (!all)
+	} else if (!all) {
 		show = n - possible_stop(job, text, n);
+	}
 	*out = pfx_xmalloc(show + 1);
 	memcpy(*out, text, show);
 	(*out)[show] = 0;
@@ -89,8 +92,9 @@ static void add_logprobs(const struct pfx_engine *e, const struct pfx_job *job,
 		ev->has_digest = 1;
 		ev->digest = digest_of(logits, e->info.n_vocab);
 	}
-	if (job->logprobs < 0)
+	if (job->logprobs < 0) {
 		return;
+	}
 	lse = pfx_log_sum_exp(logits, e->info.n_vocab);
 	ev->has_logprob = 1;
 	ev->logprob = (float)((double)logits[token] - lse);
@@ -142,11 +146,13 @@ static void keep_logits(struct pfx_engine *e, struct pfx_request *r, const float
 	uint32_t slot;
 
 	if (r->n_reply > 0 || r->job->kind == PFX_JOB_SCORE || r->unshared ||
-		pfx_path_len(r->path) != r->n_prompt)
+		pfx_path_len(r->path) != r->n_prompt) {
 		return;
+	}
 	slot = pfx_path_mark(r->path);
-	if (slot != PFX_MARK_NONE && pfx_keep_at(e->keep, slot) != logits)
+	if (slot != PFX_MARK_NONE && pfx_keep_at(e->keep, slot) != logits) {
 		memcpy(pfx_keep_at(e->keep, slot), logits, e->info.n_vocab * sizeof(*logits));
+	}
 }
 
 void pfx_reply_logits(struct pfx_engine *e, struct pfx_request *r, const float *logits)
@@ -156,8 +162,9 @@ void pfx_reply_logits(struct pfx_engine *e, struct pfx_request *r, const float *
 	uint32_t token;
 	int stopped = 0, ended;
 
-	if (r->first_ns == 0)
+	if (r->first_ns == 0) {
 		r->first_ns = pfx_clock_ns();
+	}
 	keep_logits(e, r, logits);
 	if (job->kind == PFX_JOB_SCORE) {
 		pfx_sched_end(e, r, PFX_FINISH_STOP);
@@ -182,16 +189,19 @@ void pfx_reply_logits(struct pfx_engine *e, struct pfx_request *r, const float *
 	e->n.generated++;
 	ended = !job->ignore_eos && pfx_tokenizer_is_end(e->tokenizer, token);
 	/* The end-of-turn token has no text of its own; what was held back before it comes out. */
-	if (!ended)
+	if (!ended) {
 		pfx_detok_push(e->tokenizer, &r->detok, token, &r->held);
-	if (ended || at_limit(e, r))
+	}
+	if (ended || at_limit(e, r)) {
 		pfx_detok_end(e->tokenizer, &r->detok, &r->held);
+	}
 	stopped = release_text(r, ended || at_limit(e, r), &ev->text, &ev->text_len);
 	pfx_events_post(e, ev);
-	if (ended || stopped)
+	if (ended || stopped) {
 		pfx_sched_end(e, r, PFX_FINISH_STOP);
-	else if (at_limit(e, r))
+	} else if (at_limit(e, r)) {
 		pfx_sched_end(e, r, PFX_FINISH_LENGTH);
+	}
 }
 
 void pfx_reply_score(struct pfx_engine *e, struct pfx_request *r, uint32_t pos,
@@ -208,8 +218,10 @@ void pfx_reply_score(struct pfx_engine *e, struct pfx_request *r, uint32_t pos,
 		r->score_top = pfx_xcalloc((size_t)total * width, sizeof(*r->score_top));
 	}
 	r->score[at] = (float)((double)logits[r->tokens.v[pos + 1]] - lse);
-	if (width > 0)
+	if (width > 0) {
 		pfx_top_n(logits, e->info.n_vocab, lse, r->score_top + (size_t)at * width, width);
-	if (at + 1 > r->n_score)
+	}
+	if (at + 1 > r->n_score) {
 		r->n_score = at + 1;
+	}
 }

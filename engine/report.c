@@ -79,17 +79,20 @@ static void check_requests(struct pfx_engine *e, json_t *problems)
 	pfx_list_for(it, &e->active) {
 		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
 		n_active++;
-		if (r->admission <= last)
+		if (r->admission <= last) {
 			add_problem(problems, "running requests are not ordered by age");
+		}
 		last = r->admission;
 		if (r->path == NULL || r->state == PFX_REQUEST_QUEUED) {
 			add_problem(problems, "a running request holds no path");
 			continue;
 		}
-		if (pfx_path_len(r->path) > r->tokens.n)
+		if (pfx_path_len(r->path) > r->tokens.n) {
 			add_problem(problems, "a request has more KV than tokens");
-		if (r->leader != NULL && r->leader->admission >= r->admission)
+		}
+		if (r->leader != NULL && r->leader->admission >= r->admission) {
 			add_problem(problems, "a request follows a younger one");
+		}
 		if (r->usage.cached_device + r->usage.computed_tokens != r->counted) {
 			snprintf(text, sizeof(text), "request %llu: usage does not add up",
 				(unsigned long long)r->job->number);
@@ -98,13 +101,16 @@ static void check_requests(struct pfx_engine *e, json_t *problems)
 	}
 	pfx_list_for(it, &e->waiting) {
 		n_waiting++;
-		if (pfx_container_of(it, struct pfx_request, link)->path != NULL)
+		if (pfx_container_of(it, struct pfx_request, link)->path != NULL) {
 			add_problem(problems, "a waiting request holds a path");
+		}
 	}
-	if (n_active != e->n_active || n_waiting != e->n_waiting)
+	if (n_active != e->n_active || n_waiting != e->n_waiting) {
 		add_problem(problems, "the numbers of running and waiting requests are wrong");
-	if (e->n.prompt != e->n.computed + e->n.cached_device + e->n.cached_host + e->n.cached_disk)
+	}
+	if (e->n.prompt != e->n.computed + e->n.cached_device + e->n.cached_host + e->n.cached_disk) {
 		add_problem(problems, "prompt tokens are not the sum of cached and computed");
+	}
 }
 
 json_t *pfx_report_check(struct pfx_engine *e)

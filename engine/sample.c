@@ -25,8 +25,9 @@ int pfx_sampler_open(struct pfx_sampler **out, uint32_t n_vocab)
 {
 	struct pfx_sampler *s = pfx_calloc(1, sizeof(*s));
 
-	if (s == NULL)
+	if (s == NULL) {
 		return -ENOMEM;
+	}
 	s->n_vocab = n_vocab;
 	s->scaled = pfx_calloc(n_vocab, sizeof(*s->scaled));
 	s->weight = pfx_calloc(n_vocab, sizeof(*s->weight));
@@ -42,8 +43,9 @@ int pfx_sampler_open(struct pfx_sampler **out, uint32_t n_vocab)
 
 void pfx_sampler_close(struct pfx_sampler *s)
 {
-	if (s == NULL)
+	if (s == NULL) {
 		return;
+	}
 	pfx_free(s->scaled);
 	pfx_free(s->weight);
 	pfx_free(s->sorted);
@@ -79,11 +81,13 @@ static uint32_t argmax(const float *x, uint32_t n)
 {
 	float best = max_of(x, n);
 
-	if (!isfinite(best))
+	if (!isfinite(best)) {
 		return UINT32_MAX;
+	}
 	for (uint32_t i = 0; i < n; i++) {
-		if (x[i] == best)
+		if (x[i] == best) {
 			return i;
+		}
 	}
 	return UINT32_MAX;
 }
@@ -93,13 +97,15 @@ static const float *penalise(struct pfx_sampler *s, const float *logits,
 {
 	uint32_t id;
 
-	if (how->repeat_penalty == 1 || how->n_context == 0)
+	if (how->repeat_penalty == 1 || how->n_context == 0) {
 		return logits;
+	}
 	memcpy(s->scaled, logits, s->n_vocab * sizeof(*logits));
 	for (uint32_t i = 0; i < how->n_context; i++) {
 		id = how->context[i];
-		if (s->seen[id / 64] >> (id % 64) & 1)
+		if (s->seen[id / 64] >> (id % 64) & 1) {
 			continue;
+		}
 		s->seen[id / 64] |= 1ull << (id % 64);
 		s->scaled[id] = logits[id] > 0 ? logits[id] / how->repeat_penalty
 					       : logits[id] * how->repeat_penalty;
@@ -115,8 +121,9 @@ static int by_logit(const void *a, const void *b)
 {
 	const struct candidate *x = a, *y = b;
 
-	if (x->logit != y->logit)
+	if (x->logit != y->logit) {
 		return x->logit > y->logit ? -1 : 1;
+	}
 	return x->id < y->id ? -1 : 1;
 }
 
@@ -182,21 +189,25 @@ static uint32_t cut(struct pfx_sampler *s, const float *x, float best, const str
 	}
 	for (float window = 13 * how->temperature;; window *= 2) {
 		n = collect(s, x, best, window);
-		if (how->top_k > 0 && n < how->top_k && window < farthest)
+		if (how->top_k > 0 && n < how->top_k && window < farthest) {
 			continue;
-		if (how->top_k > 0 && n > how->top_k)
+		}
+		if (how->top_k > 0 && n > how->top_k) {
 			n = how->top_k;
+		}
 		*sum = weigh(s, n, best, how->temperature);
 		if (how->top_p < 1) {
 			part = 0;
-			if (how->top_k > 0)
+			if (how->top_k > 0) {
 				total = *sum;
+			}
 			/* The smallest head whose share reaches top_p; never empty. */
 			for (kept = 0; kept < n && (kept == 0 || part < (double)how->top_p * total); kept++) {
 				part += s->weight[kept];
 			}
-			if (kept == n && part < (double)how->top_p * total && window < farthest)
+			if (kept == n && part < (double)how->top_p * total && window < farthest) {
 				continue;
+			}
 			n = kept;
 			*sum = part;
 		} else if (how->min_p > 0 && how->top_k == 0 && window < farthest &&
@@ -224,11 +235,13 @@ uint32_t pfx_sample(struct pfx_sampler *s, const float *logits, const struct pfx
 	float best;
 	uint32_t n;
 
-	if (how->temperature <= 0)
+	if (how->temperature <= 0) {
 		return argmax(x, s->n_vocab);
+	}
 	best = max_of(x, s->n_vocab);
-	if (!isfinite(best))
+	if (!isfinite(best)) {
 		return UINT32_MAX;
+	}
 	if (how->top_k == 0 && how->top_p >= 1 && how->min_p <= 0) {
 		n = all_candidates(s, x);
 		sum = weigh(s, n, best, how->temperature);
@@ -238,8 +251,9 @@ uint32_t pfx_sample(struct pfx_sampler *s, const float *logits, const struct pfx
 	u = pfx_rng_to_double(pfx_rng_mix(how->seed, how->position)) * sum;
 	for (uint32_t i = 0; i < n; i++) {
 		part += s->weight[i];
-		if (u < part)
+		if (u < part) {
 			return s->sorted[i].id;
+		}
 	}
 	/* Rounding left u at the very end: the last that weighs anything. */
 	while (n > 1 && s->weight[n - 1] <= 0) {
@@ -253,8 +267,9 @@ double pfx_log_sum_exp(const float *logits, uint32_t n)
 	float best = max_of(logits, n);
 	double sum = 0;
 
-	if (!isfinite(best))
+	if (!isfinite(best)) {
 		return (double)best;
+	}
 	for (uint32_t i = 0; i < n; i++) {
 		sum += (double)expf(logits[i] - best);
 	}
@@ -266,12 +281,14 @@ uint32_t pfx_top_n(const float *logits, uint32_t n_vocab, double lse, struct pfx
 {
 	uint32_t have = 0, at;
 
-	if (n == 0)
+	if (n == 0) {
 		return 0;
+	}
 	/* n is small: an insertion into a sorted array beats a heap. */
 	for (uint32_t i = 0; i < n_vocab; i++) {
-		if (have == n && logits[i] <= out[n - 1].logprob)
+		if (have == n && logits[i] <= out[n - 1].logprob) {
 			continue;
+		}
 		at = have < n ? have++ : n - 1;
 		for (; at > 0 && out[at - 1].logprob < logits[i]; at--) {
 			out[at] = out[at - 1];

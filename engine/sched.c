@@ -50,8 +50,9 @@ void pfx_sched_count_cached(struct pfx_engine *e, struct pfx_request *r, uint32_
 {
 	uint32_t end = upto < r->n_prompt ? upto : r->n_prompt;
 
-	if (end <= r->counted)
+	if (end <= r->counted) {
 		return;
+	}
 	r->usage.cached_device += end - r->counted;
 	e->n.cached_device += end - r->counted;
 	e->n.prompt += end - r->counted;
@@ -62,8 +63,9 @@ void pfx_sched_count_computed(struct pfx_engine *e, struct pfx_request *r, uint3
 {
 	uint32_t end = upto < r->n_prompt ? upto : r->n_prompt;
 
-	if (end <= r->counted)
+	if (end <= r->counted) {
 		return;
+	}
 	r->usage.computed_tokens += end - r->counted;
 	e->n.computed += end - r->counted;
 	e->n.prompt += end - r->counted;
@@ -77,8 +79,9 @@ static void release_followers(struct pfx_engine *e, const struct pfx_request *r)
 {
 	pfx_list_for(it, &e->active) {
 		struct pfx_request *f = pfx_container_of(it, struct pfx_request, link);
-		if (f->leader == r)
+		if (f->leader == r) {
 			f->leader = NULL;
+		}
 	}
 }
 
@@ -121,8 +124,9 @@ void pfx_sched_end(struct pfx_engine *e, struct pfx_request *r, enum pfx_finish 
 	ev->seed = r->job->seed;
 	ev->received_ns = r->received_ns;
 	ev->queue_ms = pfx_ns_to_ms((r->admitted_ns != 0 ? r->admitted_ns : now) - r->received_ns);
-	if (r->first_ns != 0)
+	if (r->first_ns != 0) {
 		ev->prefill_ms = pfx_ns_to_ms(r->first_ns - r->admitted_ns);
+	}
 	ev->total_ms = pfx_ns_to_ms(now - r->received_ns);
 	ev->miss = r->miss;
 	if (r->miss != PFX_MISS_NONE) {
@@ -138,10 +142,11 @@ void pfx_sched_end(struct pfx_engine *e, struct pfx_request *r, enum pfx_finish 
 		r->score_top = NULL;
 	}
 	detach(e, r);
-	if (finish == PFX_FINISH_CANCELLED)
+	if (finish == PFX_FINISH_CANCELLED) {
 		e->n.cancelled++;
-	else
+	} else {
 		e->n.done++;
+	}
 	note_end(e);
 	pfx_request_leave(e, r, ev);
 }
@@ -212,10 +217,12 @@ static struct pfx_request *find_leader(struct pfx_engine *e, const struct pfx_re
 	*follow_to = have;
 	pfx_list_for(it, &e->active) {
 		struct pfx_request *q = pfx_container_of(it, struct pfx_request, link);
-		if (q->admission >= r->admission)
+		if (q->admission >= r->admission) {
 			break;
-		if (q->space != r->space || q->unshared || q->tokens.n <= *follow_to)
+		}
+		if (q->space != r->space || q->unshared || q->tokens.n <= *follow_to) {
 			continue;
+		}
 		n = q->tokens.n < limit ? (uint32_t)q->tokens.n : limit;
 		n = common_prefix(q->tokens.v, r->tokens.v, n);
 		if (n > *follow_to && len_of(q) < n) {
@@ -248,8 +255,9 @@ static void follow(struct pfx_engine *e, struct pfx_request *r)
 		pfx_sched_end_fault(e, r);
 		return;
 	}
-	if (len > before)
+	if (len > before) {
 		e->n.attached += (uint64_t)len - before;
+	}
 	if (r->leader != NULL && len < r->follow_to && len_of(r->leader) < r->follow_to) {
 		pfx_sched_count_cached(e, r, (uint32_t)len);
 		return;
@@ -262,8 +270,9 @@ static void follow_all(struct pfx_engine *e)
 {
 	pfx_list_for_safe(it, &e->active) {
 		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
-		if (r->state == PFX_REQUEST_FOLLOWING)
+		if (r->state == PFX_REQUEST_FOLLOWING) {
 			follow(e, r);
+		}
 	}
 }
 
@@ -276,8 +285,9 @@ static int open_path(struct pfx_engine *e, struct pfx_request *r, uint32_t limit
 	int rc = pfx_path_open(e->cache, r->space, r->tokens.v, limit, NULL, out);
 
 	r->unshared = r->job->no_store;
-	if (rc == 0 && r->unshared)
+	if (rc == 0 && r->unshared) {
 		pfx_path_keep_private(*out);
+	}
 	return rc;
 }
 
@@ -307,20 +317,22 @@ static int admissible(struct pfx_engine *e, struct pfx_request *r)
 	uint64_t memory = (uint64_t)e->info.n_blocks * e->info.block_tokens;
 	const struct pfx_job *job = r->job;
 
-	if (r->failed)
+	if (r->failed) {
 		return 0;
-	if (r->n_prompt == 0)
+	}
+	if (r->n_prompt == 0) {
 		pfx_request_fail(r, PFX_FAULT_BAD_REQUEST, "the prompt is empty");
-	else if (r->n_prompt >= e->info.context)
+	} else if (r->n_prompt >= e->info.context) {
 		pfx_request_fail(r, PFX_FAULT_TOO_LONG, "prompt has %u tokens, the context is %u",
 			r->n_prompt, e->info.context);
-	else if (r->n_prompt + 1ull > memory)
+	} else if (r->n_prompt + 1ull > memory) {
 		pfx_request_fail(r, PFX_FAULT_TOO_LONG,
 			"prompt has %u tokens, the device memory holds %llu", r->n_prompt,
 			(unsigned long long)memory);
-	else if (job->kind == PFX_JOB_SCORE && (job->from < 1 || job->from > r->n_prompt))
+	} else if (job->kind == PFX_JOB_SCORE && (job->from < 1 || job->from > r->n_prompt)) {
 		pfx_request_fail(r, PFX_FAULT_BAD_REQUEST, "from: %u is not within 1..%u", job->from,
 			r->n_prompt);
+	}
 	return !r->failed;
 }
 
@@ -332,8 +344,9 @@ static int admit_one(struct pfx_engine *e, struct pfx_request *r)
 
 	pfx_cache_match(e->cache, r->space, r->tokens.v, limit, &hit);
 	find_leader(e, r, hit.tokens, &reach);
-	if (e->n_active > 0 && !has_room(e, r, reach > hit.tokens ? reach : hit.tokens))
+	if (e->n_active > 0 && !has_room(e, r, reach > hit.tokens ? reach : hit.tokens)) {
 		return 0;
+	}
 	if (open_path(e, r, limit, &r->path) != 0) {
 		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory");
 		pfx_sched_end_fault(e, r);
@@ -342,8 +355,9 @@ static int admit_one(struct pfx_engine *e, struct pfx_request *r)
 	pfx_list_remove(&r->link);
 	e->n_waiting--;
 	e->n_active++;
-	if (r->admitted_ns == 0)
+	if (r->admitted_ns == 0) {
 		r->admitted_ns = pfx_clock_ns();
+	}
 	r->alone_retry = 0;
 	/* Active stays ordered by age: a resumed request goes back to its place. */
 	struct pfx_list *at = e->active.prev;
@@ -360,8 +374,9 @@ static int admit_one(struct pfx_engine *e, struct pfx_request *r)
 static void admit(struct pfx_engine *e)
 {
 	while (!pfx_list_empty(&e->waiting) && e->n_active < e->info.max_requests) {
-		if (!admit_one(e, pfx_container_of(e->waiting.next, struct pfx_request, link)))
+		if (!admit_one(e, pfx_container_of(e->waiting.next, struct pfx_request, link))) {
 			break;
+		}
 	}
 }
 
@@ -401,14 +416,16 @@ static int drop_partial_block(struct pfx_engine *e, struct pfx_request *r)
 	struct pfx_hit hit;
 	struct pfx_path *path;
 
-	if (r->alone_retry)
+	if (r->alone_retry) {
 		return 0;
+	}
 	r->alone_retry = 1;
 	/* Asked of the tree: what is not published is lost with the path. */
 	pfx_cache_match(e->cache, r->space, r->tokens.v, len_of(r), &hit);
 	whole = hit.tokens / e->info.block_tokens * e->info.block_tokens;
-	if (open_path(e, r, whole, &path) != 0)
+	if (open_path(e, r, whole, &path) != 0) {
 		return 0;
+	}
 	pfx_path_close(r->path);
 	r->path = path;
 	return 1;
@@ -425,8 +442,9 @@ static int reserve(struct pfx_engine *e, struct pfx_request *r, uint32_t upto)
 
 	for (;;) {
 		rc = pfx_path_reserve(r->path, upto, &r->copy);
-		if (rc == 0)
+		if (rc == 0) {
 			return 1;
+		}
 		if (rc != PFX_E_FULL) {
 			pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory");
 			pfx_sched_end_fault(e, r);
@@ -467,8 +485,9 @@ static uint32_t plan_one(struct pfx_engine *e, struct pfx_request *r, uint32_t m
 		rows = 1;
 	} else {
 		rows = rows < most ? rows : most;
-		if (!reserve(e, r, len + rows))
+		if (!reserve(e, r, len + rows)) {
 			return 0;
+		}
 	}
 	r->step_from = from;
 	r->step_rows = rows;
@@ -485,11 +504,13 @@ static uint32_t chunk_budget(const struct pfx_engine *e, uint32_t n_decoding)
 {
 	double rows;
 
-	if (n_decoding == 0 || e->ns_per_row == 0)
+	if (n_decoding == 0 || e->ns_per_row == 0) {
 		return e->info.chunk_tokens;
+	}
 	rows = (double)e->opts.step_ms * 1e6 / e->ns_per_row;
-	if (rows < CHUNK_MIN)
+	if (rows < CHUNK_MIN) {
 		rows = CHUNK_MIN;
+	}
 	return rows < e->info.chunk_tokens ? (uint32_t)rows : e->info.chunk_tokens;
 }
 
@@ -506,10 +527,12 @@ static uint32_t plan_kind(struct pfx_engine *e, int decoding, uint32_t budget)
 	while ((it = before->next) != &e->active) {
 		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
 		if (r->state == PFX_REQUEST_RUNNING && r->step_rows == 0 &&
-			is_decoding(r) == decoding && planned < budget)
+			is_decoding(r) == decoding && planned < budget) {
 			planned += plan_one(e, r, decoding ? 1 : budget - planned);
-		if (before->next == it)
+		}
+		if (before->next == it) {
 			before = it;
+		}
 	}
 	return planned;
 }
@@ -542,13 +565,15 @@ static void accept_request(struct pfx_engine *e, struct pfx_request *r)
 	pfx_buf_add(&name, &len, sizeof(len));
 	pfx_buf_add(&name, job->space, job->space_len);
 	pfx_buf_add(&name, job->salt, job->salt_len);
-	if (name.oom || pfx_cache_space(e->cache, name.data, name.len, &r->space) != 0)
+	if (name.oom || pfx_cache_space(e->cache, name.data, name.len, &r->space) != 0) {
 		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory");
+	}
 	pfx_buf_free(&name);
-	if (r->cancel && !r->failed)
+	if (r->cancel && !r->failed) {
 		pfx_sched_end(e, r, PFX_FINISH_CANCELLED);
-	else if (!admissible(e, r))
+	} else if (!admissible(e, r)) {
 		pfx_sched_end_fault(e, r);
+	}
 }
 
 static struct pfx_event *flush(struct pfx_engine *e, const struct pfx_job *job)
@@ -616,10 +641,11 @@ static int take_inbox(struct pfx_engine *e)
 	pfx_list_for_safe(it, &got) {
 		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
 		pfx_list_remove(it);
-		if (is_control(r->job))
+		if (is_control(r->job)) {
 			run_control(e, r);
-		else
+		} else {
 			accept_request(e, r);
+		}
 	}
 	return !stopping;
 }

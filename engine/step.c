@@ -11,8 +11,9 @@ static uint32_t first_out(const struct pfx_request *r)
 	uint32_t end = r->step_from + r->step_rows;
 	uint32_t first = end == r->tokens.n ? end - 1 : end;
 
-	if (r->job->kind == PFX_JOB_SCORE && r->job->from - 1 < first)
+	if (r->job->kind == PFX_JOB_SCORE && r->job->from - 1 < first) {
 		first = r->job->from - 1 > r->step_from ? r->job->from - 1 : r->step_from;
+	}
 	return first;
 }
 
@@ -47,11 +48,13 @@ static int copy_blocks(struct pfx_engine *e, uint32_t n_seqs)
 
 	for (uint32_t i = 0; i < n_seqs; i++) {
 		r = e->step_requests[i];
-		if (r->copy.n == 0)
+		if (r->copy.n == 0) {
 			continue;
+		}
 		rc = pfx_model_copy_block(e->model, r->copy.dst, r->copy.src, r->copy.n);
-		if (rc != 0)
+		if (rc != 0) {
 			return rc;
+		}
 		r->copy.n = 0;
 	}
 	return 0;
@@ -61,8 +64,9 @@ static void post_progress(struct pfx_engine *e, struct pfx_request *r)
 {
 	struct pfx_event *ev;
 
-	if (!r->job->progress || r->step_from >= r->n_prompt)
+	if (!r->job->progress || r->step_from >= r->n_prompt) {
 		return;
+	}
 	ev = pfx_event_new(PFX_EVENT_PREFILL, r->job);
 	ev->done = r->step_from + r->step_rows;
 	ev->total = r->n_prompt;
@@ -75,10 +79,12 @@ static void publish(struct pfx_engine *e, struct pfx_request *r)
 	uint32_t upto = r->step_from + r->step_rows;
 	uint32_t again = r->counted < r->n_prompt ? r->counted : r->n_prompt;
 
-	if (r->step_from < again)
+	if (r->step_from < again) {
 		e->n.recomputed += (again < upto ? again : upto) - r->step_from;
-	if (upto > pfx_path_len(r->path) && pfx_path_publish(r->path, r->tokens.v, upto) != 0)
+	}
+	if (upto > pfx_path_len(r->path) && pfx_path_publish(r->path, r->tokens.v, upto) != 0) {
 		pfx_warn("engine", "no memory to publish a prefix; it is not cached tokens=%u", upto);
+	}
 	pfx_sched_count_computed(e, r, upto);
 	post_progress(e, r);
 }
@@ -93,10 +99,12 @@ static void deliver(struct pfx_engine *e, struct pfx_request *r, uint32_t i, con
 {
 	uint32_t pos = out_position(r, i);
 
-	if (r->job->kind == PFX_JOB_SCORE && pos + 1 >= r->job->from && pos + 1 < r->n_prompt)
+	if (r->job->kind == PFX_JOB_SCORE && pos + 1 >= r->job->from && pos + 1 < r->n_prompt) {
 		pfx_reply_score(e, r, pos, logits);
-	if (pos + 1 == r->tokens.n)
+	}
+	if (pos + 1 == r->tokens.n) {
 		pfx_reply_logits(e, r, logits);
+	}
 }
 
 static int deliver_all(struct pfx_engine *e, const struct pfx_batch *batch)
@@ -108,16 +116,18 @@ static int deliver_all(struct pfx_engine *e, const struct pfx_batch *batch)
 	for (uint32_t first = 0; first < batch->n_out; first += n) {
 		n = batch->n_out - first < e->out_rows_max ? batch->n_out - first : e->out_rows_max;
 		rc = pfx_model_logits(e->model, first, n, &logits);
-		if (rc != 0)
+		if (rc != 0) {
 			return rc;
+		}
 		for (uint32_t i = first; i < first + n; i++) {
 			/* Read before delivery: the last row of a request may free it. */
 			while (i >= e->step_requests[seq]->step_out + e->step_requests[seq]->step_n_out) {
 				seq++;
 			}
 			struct pfx_request *r = e->step_requests[seq];
-			if (i + 1 == r->step_out + r->step_n_out)
+			if (i + 1 == r->step_out + r->step_n_out) {
 				seq++;
+			}
 			deliver(e, r, i, logits + (size_t)(i - first) * e->info.n_vocab);
 		}
 	}
@@ -130,8 +140,9 @@ static void fail_all(struct pfx_engine *e, const struct pfx_batch *batch, int rc
 	for (struct pfx_list *it = e->active.next, *next; it != &e->active; it = next) {
 		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
 		next = it->next;
-		if (r->step_rows == 0)
+		if (r->step_rows == 0) {
 			continue;
+		}
 		pfx_request_fail(r, PFX_FAULT_INTERNAL, "the device failed in this step");
 		pfx_sched_end_fault(e, r);
 	}
@@ -142,8 +153,9 @@ static void learn_cost(struct pfx_engine *e, uint32_t n_rows, uint64_t ns)
 {
 	double per_row = (double)ns / n_rows;
 
-	if (n_rows < 16)
+	if (n_rows < 16) {
 		return;
+	}
 	e->ns_per_row = e->ns_per_row == 0 ? per_row : 0.75 * e->ns_per_row + 0.25 * per_row;
 }
 
@@ -159,14 +171,17 @@ void pfx_step_run(struct pfx_engine *e)
 
 	pfx_list_for(it, &e->active) {
 		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
-		if (r->step_rows > 0)
+		if (r->step_rows > 0) {
 			add_to_batch(e, &batch, r);
+		}
 	}
-	if (batch.n_seqs == 0)
+	if (batch.n_seqs == 0) {
 		return;
+	}
 	rc = copy_blocks(e, batch.n_seqs);
-	if (rc == 0)
+	if (rc == 0) {
 		rc = pfx_model_forward(e->model, &batch);
+	}
 	if (rc != 0) {
 		fail_all(e, &batch, rc);
 		return;
@@ -178,6 +193,7 @@ void pfx_step_run(struct pfx_engine *e)
 		publish(e, e->step_requests[i]);
 	}
 	rc = deliver_all(e, &batch);
-	if (rc != 0)
+	if (rc != 0) {
 		fail_all(e, &batch, rc);
+	}
 }

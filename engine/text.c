@@ -42,11 +42,12 @@ static int render(struct pfx_engine *e, struct pfx_request *r, struct pfx_chat_o
 		return -ENOENT;
 	}
 	rc = pfx_chat_render(e->chat, &in, out, err, sizeof(err));
-	if (rc == -ENOMEM)
+	if (rc == -ENOMEM) {
 		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory in the chat template");
-	else if (rc != 0)
+	} else if (rc != 0) {
 		pfx_request_fail(r, PFX_FAULT_BAD_REQUEST, "messages: %s",
 			err[0] != 0 ? err : pfx_strerror(rc));
+	}
 	return rc;
 }
 
@@ -55,11 +56,12 @@ static void encode(struct pfx_engine *e, struct pfx_request *r, const char *text
 {
 	int rc = pfx_tokenizer_encode(e->tokenizer, text, n, spans, n_spans, &r->tokens);
 
-	if (rc == -ENOMEM)
+	if (rc == -ENOMEM) {
 		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory in the tokenizer");
-	else if (rc != 0)
+	} else if (rc != 0) {
 		pfx_request_fail(r, PFX_FAULT_BAD_REQUEST, "the text cannot be tokenised: %s",
 			pfx_strerror(rc));
+	}
 }
 
 static void encode_chat(struct pfx_engine *e, struct pfx_request *r)
@@ -67,8 +69,9 @@ static void encode_chat(struct pfx_engine *e, struct pfx_request *r)
 	struct pfx_chat_output out;
 
 	memset(&out, 0, sizeof(out));
-	if (render(e, r, &out) != 0)
+	if (render(e, r, &out) != 0) {
 		return;
+	}
 	encode(e, r, out.text.data, out.text.len, out.spans, out.n_spans);
 	/* Kept to tell a miss in the client's own terms. */
 	r->text = out.text;
@@ -95,12 +98,13 @@ static void encode_text(struct pfx_engine *e, struct pfx_request *r)
 
 static void tokenise(struct pfx_engine *e, struct pfx_request *r)
 {
-	if (r->job->prompt == PFX_PROMPT_CHAT)
+	if (r->job->prompt == PFX_PROMPT_CHAT) {
 		encode_chat(e, r);
-	else if (r->job->prompt == PFX_PROMPT_TEXT)
+	} else if (r->job->prompt == PFX_PROMPT_TEXT) {
 		encode_text(e, r);
-	else
+	} else {
 		pfx_request_fail(r, PFX_FAULT_BAD_REQUEST, "the request has no prompt");
+	}
 }
 
 static struct pfx_event *detokenise(struct pfx_engine *e, const struct pfx_job *job)
@@ -122,8 +126,9 @@ static struct pfx_event *run_text_job(struct pfx_engine *e, struct pfx_request *
 	struct pfx_event *ev = NULL;
 	struct pfx_chat_output out;
 
-	if (r->failed)
+	if (r->failed) {
 		return pfx_fault_event(r->job, r->fault, r->message);
+	}
 	switch (r->job->kind) {
 	case PFX_JOB_TOKENIZE:
 		tokenise(e, r);
@@ -134,14 +139,16 @@ static struct pfx_event *run_text_job(struct pfx_engine *e, struct pfx_request *
 		break;
 	case PFX_JOB_DETOKENIZE:
 		ev = detokenise(e, r->job);
-		if (ev->text == NULL)
+		if (ev->text == NULL) {
 			pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory in detokenize");
+		}
 		break;
 	default:
 		memset(&out, 0, sizeof(out));
 		ev = pfx_event_new(PFX_EVENT_TEXT, r->job);
-		if (render(e, r, &out) == 0)
+		if (render(e, r, &out) == 0) {
 			ev->text = pfx_buf_take(&out.text, &ev->text_len);
+		}
 		pfx_chat_output_free(&out);
 		break;
 	}
@@ -182,8 +189,9 @@ void *pfx_text_main(void *engine)
 			pfx_request_leave(e, r, run_text_job(e, r));
 			continue;
 		}
-		if (!r->cancel && !r->failed)
+		if (!r->cancel && !r->failed) {
 			tokenise(e, r);
+		}
 		pfx_engine_enqueue(e, r);
 	}
 }

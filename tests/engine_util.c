@@ -29,8 +29,9 @@ struct pfx_engine *open_engine(const struct pfx_engine_opts *opts)
 	struct pfx_engine *e;
 	char err[512] = "";
 
-	if (pfx_engine_open(&e, opts, err, sizeof(err)) != 0)
+	if (pfx_engine_open(&e, opts, err, sizeof(err)) != 0) {
 		die(err);
+	}
 	return e;
 }
 
@@ -85,16 +86,18 @@ static void add_token(struct reply *r, const struct pfx_event *ev)
 	r->tokens[r->n] = ev->token;
 	r->digests[r->n] = ev->digest;
 	r->logprobs[r->n++] = ev->logprob;
-	if (ev->text != NULL)
+	if (ev->text != NULL) {
 		add_text(r, ev->text, ev->text_len);
+	}
 }
 
 static void take(struct pfx_event *ev)
 {
 	struct reply *r = ev->user;
 
-	if (r->ended)
+	if (r->ended) {
 		die("an event after the last one");
+	}
 	switch (ev->kind) {
 	case PFX_EVENT_TOKEN:
 		add_token(r, ev);
@@ -117,8 +120,9 @@ static void take(struct pfx_event *ev)
 	default:
 		break;
 	}
-	if (!ev->last)
+	if (!ev->last) {
 		return;
+	}
 	r->ended = 1;
 	r->kind = ev->kind;
 	r->finish = ev->finish;
@@ -152,8 +156,9 @@ void wait_all(struct pfx_engine *e, struct reply **r, uint32_t n)
 
 	for (uint32_t i = 0; i < n; i++) {
 		while (!r[i]->ended) {
-			if (poll(&p, 1, 60000) <= 0)
+			if (poll(&p, 1, 60000) <= 0) {
 				die("no event for a minute");
+			}
 			take_events(e);
 		}
 	}
@@ -186,8 +191,9 @@ int problems(struct pfx_engine *e)
 	json_array_foreach(list, i, text) {
 		printf("# check: %s\n", json_string_value(text));
 	}
-	if (json_is_true(json_object_get(r.report, "ok")) != (n == 0))
+	if (json_is_true(json_object_get(r.report, "ok")) != (n == 0)) {
 		n = -1;
+	}
 	reply_free(&r);
 	return n;
 }
@@ -205,8 +211,9 @@ long long stat_of(struct pfx_engine *e, const char *path)
 	while ((part = strsep(&rest, ".")) != NULL) {
 		at = json_object_get(at, part);
 	}
-	if (!json_is_integer(at))
+	if (!json_is_integer(at)) {
 		die(path);
+	}
 	value = json_integer_value(at);
 	reply_free(&r);
 	return value;

@@ -31,11 +31,13 @@ static void test_utf8(void)
 	uint32_t cp;
 	int bad = 0;
 
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		is_int(pfx_utf8_next(cases[i].in, cases[i].n, NULL), cases[i].want, "utf8 case %zu", i);
+	}
 	for (uint32_t c = 0; c <= 0x10ffff; c++) {
-		if (c >= 0xd800 && c < 0xe000)
+		if (c >= 0xd800 && c < 0xe000) {
 			continue;
+		}
 		int n = pfx_utf8_put(c, enc);
 		bad += pfx_utf8_next(enc, (size_t)n, &cp) != n || cp != c;
 	}
@@ -55,8 +57,9 @@ static void test_alloc(void)
 	struct pfx_buf b = PFX_BUF_INIT;
 	int failed = 0;
 
-	for (int i = 0; i < 100; i++)
+	for (int i = 0; i < 100; i++) {
 		pfx_buf_addf(&b, "%d,", i);
+	}
 	is_int((long long)b.len, 290, "buffer grows");
 	pfx_buf_free(&b);
 	ok(pfx_calloc(SIZE_MAX / 2, 4) == NULL, "an overflowing product is refused");

@@ -55,8 +55,9 @@ static void make_prompts(struct suite *s, const uint32_t *lengths, uint32_t n)
 
 		p->n = lengths[i];
 		p->tokens = malloc(p->n * sizeof(*p->tokens));
-		if (i > 0 && pfx_rng_below(&s->rng, 2) == 0)
+		if (i > 0 && pfx_rng_below(&s->rng, 2) == 0) {
 			shared = (uint32_t)pfx_rng_below(&s->rng, (p->n < q->n ? p->n : q->n) + 1);
+		}
 		for (uint32_t j = 0; j < p->n; j++) {
 			p->tokens[j] = j < shared ? q->tokens[j] : (uint32_t)pfx_rng_below(&s->rng, s->n_vocab);
 		}
@@ -67,8 +68,9 @@ static void make_prompts(struct suite *s, const uint32_t *lengths, uint32_t n)
 static int same(struct suite *s, const struct reply *got, const struct reply *want, const char *what)
 {
 	s->compared += got->n;
-	if (got->n == want->n && memcmp(got->digests, want->digests, got->n * sizeof(*got->digests)) == 0)
+	if (got->n == want->n && memcmp(got->digests, want->digests, got->n * sizeof(*got->digests)) == 0) {
 		return 1;
+	}
 	printf("#   %s: %u digests against %u, or other bits\n", what, got->n, want->n);
 	return 0;
 }
@@ -121,8 +123,9 @@ static void test_cuts(struct suite *s, struct pfx_engine *e, uint32_t n_max, uin
 
 	for (uint32_t i = 0; i < s->n_prompts; i++) {
 		const struct prompt *p = &s->prompts[i];
-		if (p->n > n_max)
+		if (p->n > n_max) {
 			continue;
+		}
 		if (p->n <= 24) {
 			for (uint32_t cut = 1; cut <= p->n; cut++) {
 				bad += !one_cut(s, e, p, cut);
@@ -146,15 +149,17 @@ static void test_batch(struct suite *s, struct pfx_engine *e, uint32_t n_max, co
 	for (int round = 0; round < 2; round++) {
 		uint32_t n = 0;
 		for (uint32_t i = 0; i < s->n_prompts; i++) {
-			if (s->prompts[i].n > n_max)
+			if (s->prompts[i].n > n_max) {
 				continue;
+			}
 			start(e, ask(&s->prompts[i]), &got[i]);
 			wait[n++] = &got[i];
 		}
 		wait_all(e, wait, n);
 		for (uint32_t i = 0; i < s->n_prompts; i++) {
-			if (s->prompts[i].n > n_max)
+			if (s->prompts[i].n > n_max) {
 				continue;
+			}
 			bad += !same(s, &got[i], &s->prompts[i].cold, "in a batch");
 			reply_free(&got[i]);
 		}
@@ -172,8 +177,9 @@ static void test_decode_as_prefill(struct suite *s, struct pfx_engine *e, uint32
 		uint32_t n = p->n + REPLY - 1, *tokens;
 		struct reply got;
 
-		if (p->n > n_max)
+		if (p->n > n_max) {
 			continue;
+		}
 		tokens = malloc(n * sizeof(*tokens));
 		memcpy(tokens, p->tokens, p->n * sizeof(*tokens));
 		memcpy(tokens + p->n, p->cold.tokens, (REPLY - 1) * sizeof(*tokens));
@@ -201,8 +207,9 @@ static void run_suite(struct suite *s, uint32_t n_settings, uint32_t n_random,
 			settings[c].threads);
 		test_cuts(s, e, n_max, n_random, label);
 		test_batch(s, e, n_max, label);
-		if (settings[c].chunk == 512)
+		if (settings[c].chunk == 512) {
 			test_decode_as_prefill(s, e, n_max);
+		}
 		is_int(problems(e), 0, "%s: %s: check", s->name, label);
 		pfx_engine_close(e);
 	}

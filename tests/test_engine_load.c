@@ -39,8 +39,9 @@ static void make_prompts(void)
 		uint32_t shared = i == 0 ? 0 : below(q->n + 1);
 
 		p->n = shared + 1 + below(LEN_MAX - shared);
-		if (p->n > LEN_MAX)
+		if (p->n > LEN_MAX) {
 			p->n = LEN_MAX;
+		}
 		for (uint32_t j = 0; j < p->n; j++) {
 			p->tokens[j] = j < shared ? q->tokens[j] : below(tiny_model_n_vocab());
 		}
@@ -61,11 +62,13 @@ static int balanced(struct pfx_engine *e)
 /* A prefix of what the cold run gave, bit for bit; all of it when it was not cancelled. */
 static int as_cold(const struct reply *got, const struct prompt *p, uint32_t wanted)
 {
-	if (got->kind != PFX_EVENT_DONE || got->n > wanted)
+	if (got->kind != PFX_EVENT_DONE || got->n > wanted) {
 		return 0;
+	}
 	if (got->finish != PFX_FINISH_CANCELLED &&
-		(got->n != wanted || got->usage.cached_device + got->usage.computed_tokens != p->n))
+		(got->n != wanted || got->usage.cached_device + got->usage.computed_tokens != p->n)) {
 		return 0;
+	}
 	return got->n == 0 ||
 		memcmp(got->digests, p->cold.digests, got->n * sizeof(*got->digests)) == 0;
 }
@@ -100,22 +103,27 @@ static void test_storm(uint32_t block_tokens, uint64_t memory, uint32_t chunk, i
 			wanted[i] = below(REPLY_MAX + 1);
 			job = token_job(below(8) == 0 ? PFX_JOB_WARM : PFX_JOB_GENERATE, p->tokens, p->n,
 				wanted[i]);
-			if (job->kind == PFX_JOB_WARM)
+			if (job->kind == PFX_JOB_WARM) {
 				wanted[i] = 0;
+			}
 			job->no_store = below(8) == 0;
 			start(e, job, &got[i]);
 			wait[i] = &got[i];
-			if (below(3) == 0)
+			if (below(3) == 0) {
 				usleep(below(400));
-			if (below(3) == 0)
+			}
+			if (below(3) == 0) {
 				pfx_engine_cancel(e, got[below((uint32_t)i + 1)].number);
-			if (below(40) == 0)
+			}
+			if (below(40) == 0) {
 				flush(e);
+			}
 		}
 		usleep(below(2000));
 		for (int i = 0; i < WAVE; i++) {
-			if (below(4) == 0)
+			if (below(4) == 0) {
 				pfx_engine_cancel(e, got[i].number);
+			}
 		}
 		wait_all(e, wait, WAVE);
 		for (int i = 0; i < WAVE; i++) {
@@ -128,17 +136,19 @@ static void test_storm(uint32_t block_tokens, uint64_t memory, uint32_t chunk, i
 				uint32_t most = capacity - p->n + 1 < wanted[i] ? (uint32_t)(capacity - p->n + 1)
 									       : wanted[i];
 				int good = as_cold(&got[i], p, most);
-				if (!good)
+				if (!good) {
 					printf("#   prompt of %u, %u wanted: %u came, kind %d, finish %d, %s\n",
 						p->n, most, got[i].n, got[i].kind, got[i].finish, got[i].message);
+				}
 				bad += !good;
 			}
 			cancelled += got[i].kind == PFX_EVENT_DONE && got[i].finish == PFX_FINISH_CANCELLED;
 			reply_free(&got[i]);
 		}
 		asked += WAVE;
-		if (problems(e) != 0)
+		if (problems(e) != 0) {
 			bad++;
+		}
 	}
 	n_cancelled += cancelled;
 	is_int(bad, 0, "blocks of %u, %u of them, chunk %u: %d requests, %d cancelled, %d too long",
@@ -171,15 +181,17 @@ static void test_longest_prefix(void)
 		struct reply got;
 		char salt[2] = { (char)('a' + below(2)), 0 };
 
-		if (below(3) == 0)
+		if (below(3) == 0) {
 			n = p->n;
+		}
 		job = token_job(PFX_JOB_GENERATE, p->tokens, n, reply);
 		job->salt = pfx_strdup(salt);
 		job->salt_len = 1;
 		for (int k = 0; k < i; k++) {
 			uint32_t m = 0;
-			if (held_space[k] != (uint32_t)salt[0])
+			if (held_space[k] != (uint32_t)salt[0]) {
 				continue;
+			}
 			while (m < n && m < held_n[k] && held[k][m] == p->tokens[m]) {
 				m++;
 			}
@@ -195,8 +207,9 @@ static void test_longest_prefix(void)
 		bad += (got.miss == PFX_MISS_NONE) != (best == n);
 		/* The last sampled token has no KV yet. */
 		memcpy(held[i], p->tokens, n * sizeof(uint32_t));
-		if (got.n > 1)
+		if (got.n > 1) {
 			memcpy(held[i] + n, got.tokens, (got.n - 1) * sizeof(uint32_t));
+		}
 		held_n[i] = n + (got.n > 1 ? got.n - 1 : 0);
 		held_space[i] = (uint32_t)salt[0];
 		ended[i] = n;
@@ -231,20 +244,22 @@ static void test_once(void)
 			start(e, token_job(PFX_JOB_GENERATE, tokens, SHARED + OWN, 4), &got[c]);
 			wait[c] = &got[c];
 		}
-		if (cancel_leader)
+		if (cancel_leader) {
 			pfx_engine_cancel(e, got[0].number);
+		}
 		wait_all(e, wait, CLIENTS);
 		for (int c = 0; c < CLIENTS; c++) {
 			computed += (int)got[c].usage.computed_tokens;
 			sums += got[c].usage.computed_tokens + got[c].usage.cached_device == SHARED + OWN;
 			reply_free(&got[c]);
 		}
-		if (cancel_leader)
+		if (cancel_leader) {
 			ok(computed <= SHARED + CLIENTS * OWN && sums >= CLIENTS - 1,
 				"the leader cancelled: still once (%d computed)", computed);
-		else
+		} else {
 			ok(computed == SHARED + CLIENTS * OWN && sums == CLIENTS,
 				"a shared cold prefix is computed once (%d)", computed);
+		}
 	}
 	is_int(problems(e), 0, "check");
 	pfx_engine_close(e);

@@ -18,8 +18,9 @@ static int by_logit(const void *a, const void *b)
 {
 	const struct plain *x = a, *y = b;
 
-	if (x->logit != y->logit)
+	if (x->logit != y->logit) {
 		return x->logit > y->logit ? -1 : 1;
+	}
 	return x->id < y->id ? -1 : 1;
 }
 
@@ -34,8 +35,9 @@ static uint32_t plain_cut(const float *logits, const struct pfx_sampling *how, s
 		p[i].id = i;
 	}
 	qsort(p, V, sizeof(*p), by_logit);
-	if (how->top_k > 0 && how->top_k < n)
+	if (how->top_k > 0 && how->top_k < n) {
 		n = how->top_k;
+	}
 	for (uint32_t i = 0; i < n; i++) {
 		p[i].weight = (double)expf((p[i].logit - p[0].logit) / how->temperature);
 		sum += p[i].weight;
@@ -89,10 +91,11 @@ static void test_cuts(struct pfx_sampler *s, struct pfx_rng *rng)
 			seen[id]++;
 		}
 		for (uint32_t i = 0; i < V; i++) {
-			if (i >= n)
+			if (i >= n) {
 				outside += seen[p[i].id];
-			else
+			} else {
 				worst = fmax(worst, fabs(seen[p[i].id] / (double)DRAWS - p[i].weight / sum));
+			}
 		}
 		is_int(outside, 0, "setting %zu: nothing outside the %u that the cuts leave", c, n);
 		/* Four standard deviations of a share of one half. */
