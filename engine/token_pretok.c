@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
 
 /*
  * Pre-tokenizers of byte-level BPE: a pattern whose matches, one behind the other, are the
@@ -147,6 +148,7 @@ int pfx_token_pretok_open(struct pfx_tokenizer *t, const struct pfx_gguf *g, cha
 
 	if (rc == -ENOENT) {
 		name = (struct pfx_str){ "default", 7 };
+		pfx_warn("engine", "%s: no %s: words are split as gpt-2 does", path, key);
 	} else if (rc != 0) {
 		return rc;
 	}

@@ -159,7 +159,7 @@ static int load_pairs(struct pfx_tokenizer *t, const float *scores)
 	int rc = rank == NULL ? -ENOMEM : rank_scores(scores, t->n_vocab, rank);
 
 	if (rc == 0) {
-		rc = pfx_token_pairs_init(&t->pairs, t->n_vocab);
+		rc = pfx_token_pairs_init(&t->pairs, 0);
 	}
 	t->cut_at_space = 1;
 	for (uint32_t id = 0; id < t->n_vocab && rc == 0; id++) {

@@ -283,6 +283,39 @@ static void test_spm(void)
 	pfx_tokenizer_close(t);
 }
 
+static void test_orders(void)
+{
+	struct vocab v = small_bpe();
+	struct pfx_tokenizer *t;
+
+	add(&v, "ca", 1);
+	t = must_open(&v);
+	is_ids(t, "ca", NULL, "2 0", "a word that no merges make stays in parts");
+	pfx_tokenizer_close(t);
+	v.pre = "llama-bpe";
+	t = must_open(&v);
+	is_ids(t, "ca", NULL, "14", "but with llama-bpe a word that is a token is that token");
+	is_ids(t, "caca", NULL, "2 0 2 0", "which is said of whole words only");
+	pfx_tokenizer_close(t);
+
+	v = small_spm();
+	v.add_space_prefix = 0;
+	v.tokens[264] = "ba";
+	add(&v, "ab", 1);
+	v.scores[264] = v.scores[265] = -5;
+	t = must_open(&v);
+	is_ids(t, "aba", NULL, "265 260", "of equal scores the leftmost merges first");
+	is_ids(t, "bab", NULL, "264 261", "whichever it is");
+	pfx_tokenizer_close(t);
+	v = small_spm();
+	v.add_space_prefix = 0;
+	add(&v, "b\xe2\x96\x81", 1);
+	add(&v, "b\xe2\x96\x81" "b", 1);
+	t = must_open(&v);
+	is_ids(t, "b b", NULL, "266", "a token may have a space within");
+	pfx_tokenizer_close(t);
+}
+
 /* Pushes ids and returns what came out, each push ended by '|'. */
 static const char *pushed(const struct pfx_tokenizer *t, const int *ids)
 {
@@ -368,6 +401,13 @@ static void test_refusals(void)
 	REFUSES(small_spm, v.tokens[260] = "\xc3", PFX_E_FORMAT, "entry 260 is not UTF-8", "a broken token");
 }
 
+static int is_merge(const char *merge, const char *left, const char *right)
+{
+	size_t n = strlen(left);
+
+	return strncmp(merge, left, n) == 0 && merge[n] == ' ' && strcmp(merge + n + 1, right) == 0;
+}
+
 /* What the ids of one word must be, by the plainest way to merge. */
 static void naive(const struct vocab *v, const char *word, size_t n, char *out)
 {
@@ -380,12 +420,10 @@ static void naive(const struct vocab *v, const char *word, size_t n, char *out)
 	for (;;) {
 		size_t best = n_syms;
 		uint32_t best_rank = UINT32_MAX;
-		char pair[600];
 
 		for (size_t i = 0; i + 1 < n_syms; i++) {
-			snprintf(pair, sizeof(pair), "%s %s", syms[i], syms[i + 1]);
 			for (uint32_t r = 0; r < v->n_merges && r < best_rank; r++) {
-				if (strcmp(v->merges[r], pair) == 0) {
+				if (is_merge(v->merges[r], syms[i], syms[i + 1])) {
 					best = i;
 					best_rank = r;
 				}
@@ -622,6 +660,7 @@ int main(void)
 	test_specials();
 	test_roles();
 	test_spm();
+	test_orders();
 	test_detok();
 	test_refusals();
 	test_random_merges(seed);
