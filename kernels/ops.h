@@ -39,7 +39,7 @@ struct pfx_device_opts {
 struct pfx_device_info {
 	const char *backend;    /* "cpu", "cuda" */
 	const char *kernels;    /* "avx512", "avx2", "reference", "sm_90", ... */
-	const char *activations; /* what products see of an activation: "int8x2", ... */
+	const char *activations; /* what products see of an activation: "int16", ... */
 	uint32_t arithmetic;    /* raised with any change of bits; part of a store's identity */
 	uint32_t n_threads;
 };
