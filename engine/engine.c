@@ -262,8 +262,31 @@ static void free_all(struct pfx_engine *e)
 	pfx_free(e->step_requests);
 	pthread_mutex_destroy(&e->lock);
 	pthread_cond_destroy(&e->engine_wake);
-	pthread_cond_destroy(&e->text_wake);
+	for (int i = 0; i < PFX_N_TEXT; i++) {
+		pthread_cond_destroy(&e->text[i].wake);
+	}
 	pfx_free(e);
+}
+
+static void stop_text_threads(struct pfx_engine *e, int n)
+{
+	pthread_mutex_lock(&e->lock);
+	e->stopping = 1;
+	for (int i = 0; i < n; i++) {
+		pthread_cond_broadcast(&e->text[i].wake);
+	}
+	pthread_mutex_unlock(&e->lock);
+	for (int i = 0; i < n; i++) {
+		pthread_join(e->text[i].thread, NULL);
+	}
+}
+
+static void stop_engine_thread(struct pfx_engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	pthread_cond_broadcast(&e->engine_wake);
+	pthread_mutex_unlock(&e->lock);
+	pthread_join(e->engine_thread, NULL);
 }
 
 static int start_threads(struct pfx_engine *e, char *err, size_t errlen)
@@ -273,16 +296,15 @@ static int start_threads(struct pfx_engine *e, char *err, size_t errlen)
 	if (rc != 0) {
 		return pfx_fail(-rc, err, errlen, "cannot start the engine thread: %s", strerror(rc));
 	}
-	rc = pthread_create(&e->text_thread, NULL, pfx_text_main, e);
-	if (rc == 0) {
-		return 0;
+	for (int i = 0; i < PFX_N_TEXT; i++) {
+		rc = pthread_create(&e->text[i].thread, NULL, pfx_text_main, &e->text[i]);
+		if (rc != 0) {
+			stop_text_threads(e, i);
+			stop_engine_thread(e);
+			return pfx_fail(-rc, err, errlen, "cannot start a text thread: %s", strerror(rc));
+		}
 	}
-	pthread_mutex_lock(&e->lock);
-	e->stopping = 1;
-	pthread_cond_broadcast(&e->engine_wake);
-	pthread_mutex_unlock(&e->lock);
-	pthread_join(e->engine_thread, NULL);
-	return pfx_fail(-rc, err, errlen, "cannot start the text thread: %s", strerror(rc));
+	return 0;
 }
 
 int pfx_engine_open(struct pfx_engine **out, const struct pfx_engine_opts *opts, char *err,
@@ -301,9 +323,12 @@ int pfx_engine_open(struct pfx_engine **out, const struct pfx_engine_opts *opts,
 	e->opened_ns = pfx_clock_ns();
 	pthread_mutex_init(&e->lock, NULL);
 	pthread_cond_init(&e->engine_wake, NULL);
-	pthread_cond_init(&e->text_wake, NULL);
 	pfx_list_init(&e->all);
-	pfx_list_init(&e->text_queue);
+	for (int i = 0; i < PFX_N_TEXT; i++) {
+		e->text[i].engine = e;
+		pfx_list_init(&e->text[i].requests);
+		pthread_cond_init(&e->text[i].wake, NULL);
+	}
 	pfx_list_init(&e->inbox);
 	pfx_list_init(&e->waiting);
 	pfx_list_init(&e->active);
@@ -337,20 +362,15 @@ void pfx_engine_close(struct pfx_engine *e)
 		return;
 	}
 	pthread_mutex_lock(&e->lock);
-	e->stopping = 1;
-	/* So that the text thread has little left to do. */
+	/* So that the text threads have little left to do. */
 	pfx_list_for(it, &e->all) {
 		pfx_container_of(it, struct pfx_request, all)->cancel = 1;
 	}
-	pthread_cond_broadcast(&e->text_wake);
 	pthread_mutex_unlock(&e->lock);
-	pthread_join(e->text_thread, NULL);
-	/* Now nothing new reaches the inbox. */
-	pthread_mutex_lock(&e->lock);
-	pthread_cond_broadcast(&e->engine_wake);
-	pthread_mutex_unlock(&e->lock);
-	pthread_join(e->engine_thread, NULL);
-	/* What the text thread handed over after the engine thread's last look. */
+	/* In this order: after the first, nothing new reaches the inbox. */
+	stop_text_threads(e, PFX_N_TEXT);
+	stop_engine_thread(e);
+	/* What a text thread handed over after the engine thread's last look. */
 	pfx_list_for_safe(it, &e->inbox) {
 		pfx_request_free(pfx_container_of(it, struct pfx_request, link));
 	}
@@ -458,9 +478,7 @@ uint64_t pfx_engine_submit(struct pfx_engine *e, struct pfx_job *job)
 	}
 	pfx_list_push_back(&e->all, &r->all);
 	if (to_text) {
-		pfx_list_push_back(&e->text_queue, &r->link);
-		e->n_text++;
-		pthread_cond_signal(&e->text_wake);
+		pfx_text_put_locked(e, r);
 	} else {
 		pfx_list_push_back(&e->inbox, &r->link);
 		e->n_inbox++;

@@ -122,6 +122,11 @@ struct pfx_job {
 	uint32_t deadline_ms; /* 0: none; counted from submit */
 
 	/*
+	 * About how many bytes of text are to be worked on; long ones are kept off the thread that
+	 * serves the short. 0: text_len.
+	 */
+	size_t bytes;
+	/*
 	 * When the request line's last byte was read, in pfx_clock_ns; timing starts here. 0: at
 	 * submit.
 	 */

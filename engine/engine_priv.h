@@ -4,7 +4,8 @@
 /*
  * What the files behind engine.h share. Two threads work here:
  *
- *   text thread    renders chat templates, tokenises, detokenises (text.c)
+ *   text threads   render chat templates, tokenise, detokenise (text.c): one for long texts,
+ *                  one for all others
  *   engine thread  owns model, cache, kept logits and every request that has its tokens
  *                  (sched.c, step.c, reply.c, report.c)
  *
@@ -86,6 +87,16 @@ struct pfx_engine_counters {
 	uint64_t steps, rows, recomputed, preempted, attached, kept_hits;
 };
 
+enum { PFX_TEXT_SHORT, PFX_TEXT_LONG, PFX_N_TEXT };
+
+/* A text thread's queue; under engine->lock. */
+struct pfx_text_queue {
+	struct pfx_engine *engine;
+	struct pfx_list requests;
+	pthread_cond_t wake;
+	pthread_t thread;
+};
+
 struct pfx_events {
 	pthread_mutex_t lock;
 	struct pfx_event_node *head, **tail;
@@ -106,12 +117,13 @@ struct pfx_engine {
 	struct tm template_time;
 	uint64_t opened_ns;
 
-	pthread_t engine_thread, text_thread;
+	pthread_t engine_thread;
 	pthread_mutex_t lock;
-	pthread_cond_t engine_wake, text_wake;
+	pthread_cond_t engine_wake;
 	/* Under lock. */
-	struct pfx_list all, text_queue, inbox;
-	uint32_t n_text, n_inbox; /* lengths of the two queues */
+	struct pfx_text_queue text[PFX_N_TEXT];
+	struct pfx_list all, inbox;
+	uint32_t n_text, n_inbox; /* waiting in the text queues, and in the inbox */
 	uint64_t next_number;
 	int stopping;
 	_Atomic int draining;
@@ -155,7 +167,9 @@ struct pfx_event *pfx_fault_event(const struct pfx_job *job, enum pfx_fault faul
 void pfx_engine_enqueue(struct pfx_engine *e, struct pfx_request *r);
 
 /* text.c */
-void *pfx_text_main(void *engine);
+void *pfx_text_main(void *text_queue);
+/* Puts a request into the queue that its size asks for. Under engine->lock. */
+void pfx_text_put_locked(struct pfx_engine *e, struct pfx_request *r);
 
 /* sched.c */
 void *pfx_sched_main(void *engine);

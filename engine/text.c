@@ -1,8 +1,9 @@
 /*
- * The text thread: what turns text into tokens and back. It keeps chat templates and long
- * tokenisations off both the event loop and the engine thread. Jobs that are text alone end
- * here; the others go on to the engine thread, also when they failed, so that a request has
- * one place to end.
+ * The text threads: what turns text into tokens and back. They keep chat templates and long
+ * tokenisations off both the event loop and the engine thread, and long texts have a thread
+ * of their own, so that nobody's short prompt stands behind somebody's megabytes. Jobs that
+ * are text alone end here; the others go on to the engine thread, also when they failed, so
+ * that a request has one place to end.
  */
 #include "engine/engine_priv.h"
 
@@ -11,6 +12,9 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+
+/* A text of this size takes some 5 ms to tokenise. */
+enum { LONG_TEXT_BYTES = 128 << 10 };
 
 static struct pfx_str spelling_of(const struct pfx_engine *e, uint32_t id)
 {
@@ -54,8 +58,15 @@ static int render(struct pfx_engine *e, struct pfx_request *r, struct pfx_chat_o
 static void encode(struct pfx_engine *e, struct pfx_request *r, const char *text, size_t n,
 	const struct pfx_span *spans, size_t n_spans)
 {
-	int rc = pfx_tokenizer_encode(e->tokenizer, text, n, spans, n_spans, &r->tokens);
+	size_t least = pfx_tokenizer_least_ids(e->tokenizer, n);
+	int rc;
 
+	if (r->job->kind != PFX_JOB_TOKENIZE && least >= e->info.context) {
+		pfx_request_fail(r, PFX_FAULT_TOO_LONG, "prompt has at least %zu tokens, the context is %u",
+			least, e->info.context);
+		return;
+	}
+	rc = pfx_tokenizer_encode(e->tokenizer, text, n, spans, n_spans, &r->tokens);
 	if (rc == -ENOMEM) {
 		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory in the tokenizer");
 	} else if (rc != 0) {
@@ -166,25 +177,43 @@ static int is_text_job(const struct pfx_job *job)
 		job->kind == PFX_JOB_RENDER;
 }
 
-void *pfx_text_main(void *engine)
+void pfx_text_put_locked(struct pfx_engine *e, struct pfx_request *r)
 {
-	struct pfx_engine *e = engine;
-	struct pfx_request *r;
+	size_t bytes = r->job->bytes > r->job->text_len ? r->job->bytes : r->job->text_len;
+	struct pfx_text_queue *q =
+		&e->text[bytes > LONG_TEXT_BYTES ? PFX_TEXT_LONG : PFX_TEXT_SHORT];
 
-	for (;;) {
-		pthread_mutex_lock(&e->lock);
-		while (pfx_list_empty(&e->text_queue) && !e->stopping) {
-			pthread_cond_wait(&e->text_wake, &e->lock);
-		}
-		if (pfx_list_empty(&e->text_queue)) {
-			pthread_mutex_unlock(&e->lock);
-			return NULL;
-		}
-		r = pfx_container_of(e->text_queue.next, struct pfx_request, link);
+	pfx_list_push_back(&q->requests, &r->link);
+	e->n_text++;
+	pthread_cond_signal(&q->wake);
+}
+
+/* The next request; NULL when the engine stops and none is left. */
+static struct pfx_request *take(struct pfx_text_queue *q)
+{
+	struct pfx_engine *e = q->engine;
+	struct pfx_request *r = NULL;
+
+	pthread_mutex_lock(&e->lock);
+	while (pfx_list_empty(&q->requests) && !e->stopping) {
+		pthread_cond_wait(&q->wake, &e->lock);
+	}
+	if (!pfx_list_empty(&q->requests)) {
+		r = pfx_container_of(q->requests.next, struct pfx_request, link);
 		pfx_list_remove(&r->link);
 		e->n_text--;
-		pthread_mutex_unlock(&e->lock);
+	}
+	pthread_mutex_unlock(&e->lock);
+	return r;
+}
 
+void *pfx_text_main(void *text_queue)
+{
+	struct pfx_text_queue *q = text_queue;
+	struct pfx_engine *e = q->engine;
+	struct pfx_request *r;
+
+	while ((r = take(q)) != NULL) {
 		if (is_text_job(r->job)) {
 			pfx_request_leave(e, r, run_text_job(e, r));
 			continue;
@@ -194,4 +223,5 @@ void *pfx_text_main(void *engine)
 		}
 		pfx_engine_enqueue(e, r);
 	}
+	return NULL;
 }

@@ -282,6 +282,7 @@ int pfx_token_load(struct pfx_tokenizer *t, const struct pfx_gguf *g, char *err,
 	if (rc == 0) {
 		rc = load_parts(t, g, &by_spelling, err, errlen);
 	}
+	t->longest = by_spelling.longest;
 	pfx_token_table_free(&by_spelling);
 	return rc;
 }

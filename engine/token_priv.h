@@ -118,6 +118,7 @@ struct pfx_tokenizer {
 	struct pfx_str *text;
 	uint8_t *type;
 	uint8_t *is_end;
+	uint32_t longest; /* bytes of the longest spelling; no text of an id is longer */
 
 	struct pfx_token_table words;
 	struct pfx_token_pairs pairs;

@@ -77,6 +77,16 @@ int pfx_tokenizer_add_bos(const struct pfx_tokenizer *t)
 	return t->add_bos;
 }
 
+size_t pfx_tokenizer_least_ids(const struct pfx_tokenizer *t, size_t n)
+{
+	/*
+	 * An id stands for no more than the longest spelling, and NFC makes a text at most three
+	 * times shorter. Bytes that the vocabulary lacks are dropped, but no real text is made of
+	 * those alone.
+	 */
+	return n / 3 / (t->longest > 0 ? t->longest : 1);
+}
+
 int pfx_tokenizer_is_end(const struct pfx_tokenizer *t, uint32_t id)
 {
 	return id < t->n_vocab && t->is_end[id];

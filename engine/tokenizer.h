@@ -42,6 +42,11 @@ uint32_t pfx_tokenizer_eos(const struct pfx_tokenizer *t);
 int pfx_tokenizer_add_bos(const struct pfx_tokenizer *t);
 /* Ends a turn: EOS, EOT, EOM and what the model's tables say besides. */
 int pfx_tokenizer_is_end(const struct pfx_tokenizer *t, uint32_t id);
+/*
+ * The least number of ids that n bytes of plain text can become. A text for which that is
+ * too many needs no tokenising to be refused.
+ */
+size_t pfx_tokenizer_least_ids(const struct pfx_tokenizer *t, size_t n);
 /* The id's own spelling; empty for ids at or above the vocabulary. */
 struct pfx_str pfx_tokenizer_spelling(const struct pfx_tokenizer *t, uint32_t id);
 

@@ -622,6 +622,9 @@ void pfx_proto_parse(struct pfx_msg *m, const char *line, size_t n, size_t line_
 	} else {
 		read_object(&r);
 	}
+	if (m->job != NULL) {
+		m->job->bytes = n;
+	}
 	json_decref(r.root);
 	pfx_scan_free(&r.scan);
 }
@@ -645,6 +648,7 @@ void pfx_proto_attach(struct pfx_msg *m, const char *bytes, size_t n)
 		text[n] = 0;
 		m->job->text = text;
 		m->job->text_len = n;
+		m->job->bytes += n;
 		check_not_empty(m);
 	}
 	if (m->bad) {

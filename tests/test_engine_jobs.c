@@ -226,6 +226,30 @@ static void test_text(void)
 	reply_free(&plain);
 }
 
+/* Megabytes of text hold up nobody's short prompt, and are refused unread where they must be. */
+static void test_long_text(void)
+{
+	enum { BYTES = 4 << 20 };
+	char *text = pfx_malloc(BYTES + 1);
+	struct reply slow, quick;
+	struct pfx_job *job;
+
+	for (int i = 0; i < BYTES; i++) {
+		text[i] = "etaoin shrdlu"[(i * 7 + i / 13) % 13];
+	}
+	text[BYTES] = 0;
+	start(e, text_job(PFX_JOB_TOKENIZE, text, 0), &slow);
+	run(e, text_job(PFX_JOB_TOKENIZE, "short", 0), &quick);
+	ok(quick.ended && !slow.ended, "a short text passes a long one");
+	wait_all(e, (struct reply *[]){ &slow }, 1);
+	ok(slow.kind == PFX_EVENT_TOKENS && slow.n > 1000, "which is tokenised as well (%u ids)", slow.n);
+	reply_free(&slow);
+	reply_free(&quick);
+	job = text_job(PFX_JOB_GENERATE, text, 1);
+	expect_fault(job, PFX_FAULT_TOO_LONG, "at least", "a text beyond any context");
+	pfx_free(text);
+}
+
 static void test_chat(void)
 {
 	struct pfx_job *job = pfx_job_new(PFX_JOB_RENDER);
@@ -342,6 +366,7 @@ int main(void)
 	test_many_salts();
 	test_score();
 	test_text();
+	test_long_text();
 	test_chat();
 	test_cancel_and_progress();
 	is_int(problems(e), 0, "check");
