@@ -187,6 +187,10 @@ static void start_running(struct pfx_engine *e, struct pfx_request *r)
 
 	r->state = PFX_REQUEST_RUNNING;
 	r->leader = NULL;
+	/* Not before: a private path cannot follow. */
+	if (r->unshared) {
+		pfx_path_keep_private(r->path);
+	}
 	pfx_cache_match(e->cache, r->space, r->tokens.v, limit, &hit);
 	if (!r->missed) {
 		r->missed = 1;
@@ -278,19 +282,6 @@ static void follow_all(struct pfx_engine *e)
 
 /* ---- admission ---- */
 
-/* Opens a path on what is cached of the first limit tokens. */
-static int open_path(struct pfx_engine *e, struct pfx_request *r, uint32_t limit,
-	struct pfx_path **out)
-{
-	int rc = pfx_path_open(e->cache, r->space, r->tokens.v, limit, NULL, out);
-
-	r->unshared = r->job->no_store;
-	if (rc == 0 && r->unshared) {
-		pfx_path_keep_private(*out);
-	}
-	return rc;
-}
-
 static uint32_t blocks_for(const struct pfx_engine *e, uint64_t tokens)
 {
 	return (uint32_t)((tokens + e->info.block_tokens - 1) / e->info.block_tokens);
@@ -347,7 +338,7 @@ static int admit_one(struct pfx_engine *e, struct pfx_request *r)
 	if (e->n_active > 0 && !has_room(e, r, reach > hit.tokens ? reach : hit.tokens)) {
 		return 0;
 	}
-	if (open_path(e, r, limit, &r->path) != 0) {
+	if (pfx_path_open(e->cache, r->space, r->tokens.v, limit, NULL, &r->path) != 0) {
 		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory");
 		pfx_sched_end_fault(e, r);
 		return 1;
@@ -359,6 +350,7 @@ static int admit_one(struct pfx_engine *e, struct pfx_request *r)
 		r->admitted_ns = pfx_clock_ns();
 	}
 	r->alone_retry = 0;
+	r->unshared = r->job->no_store;
 	/* Active stays ordered by age: a resumed request goes back to its place. */
 	struct pfx_list *at = e->active.prev;
 	while (at != &e->active &&
@@ -423,11 +415,15 @@ static int drop_partial_block(struct pfx_engine *e, struct pfx_request *r)
 	/* Asked of the tree: what is not published is lost with the path. */
 	pfx_cache_match(e->cache, r->space, r->tokens.v, len_of(r), &hit);
 	whole = hit.tokens / e->info.block_tokens * e->info.block_tokens;
-	if (open_path(e, r, whole, &path) != 0) {
+	if (pfx_path_open(e->cache, r->space, r->tokens.v, whole, NULL, &path) != 0) {
 		return 0;
 	}
 	pfx_path_close(r->path);
 	r->path = path;
+	r->unshared = r->job->no_store;
+	if (r->unshared) {
+		pfx_path_keep_private(path);
+	}
 	return 1;
 }
 

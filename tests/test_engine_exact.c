@@ -220,6 +220,15 @@ static void run_suite(struct suite *s, uint32_t n_settings, uint32_t n_random,
 	}
 }
 
+static uint32_t vocabulary(const struct suite *s)
+{
+	struct pfx_engine *e = open_with(s, 0, 1);
+	uint32_t n = pfx_engine_info(e)->n_vocab;
+
+	pfx_engine_close(e);
+	return n;
+}
+
 int main(void)
 {
 	uint32_t lengths[PROMPTS_MAX] = { 1, 2, 3, 8, 17, 24, 31, 32, 33, 64, 65, 127, 255, 256, 257 };
@@ -245,7 +254,7 @@ int main(void)
 		skip(1, "PREFIXD_MODEL names no model");
 		return tap_done();
 	}
-	s.n_vocab = 49152;
+	s.n_vocab = vocabulary(&s);
 	make_prompts(&s, real_lengths, sizeof(real_lengths) / sizeof(real_lengths[0]));
 	run_suite(&s, 5, 2, 40);
 	return tap_done();

@@ -261,6 +261,20 @@ static void test_once(void)
 				"a shared cold prefix is computed once (%d)", computed);
 		}
 	}
+	/* Who stores nothing may follow all the same. */
+	flush(e);
+	for (uint32_t c = 0; c < 2; c++) {
+		struct pfx_job *job = token_job(PFX_JOB_GENERATE, tokens, SHARED + c, 4);
+		job->no_store = c == 1;
+		start(e, job, &got[c]);
+		wait[c] = &got[c];
+	}
+	wait_all(e, wait, 2);
+	ok(got[0].usage.computed_tokens == SHARED && got[1].usage.computed_tokens == 1,
+		"store: false follows (%u, %u computed)", got[0].usage.computed_tokens,
+		got[1].usage.computed_tokens);
+	reply_free(&got[0]);
+	reply_free(&got[1]);
 	is_int(problems(e), 0, "check");
 	pfx_engine_close(e);
 }
