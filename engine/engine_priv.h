@@ -152,7 +152,7 @@ struct pfx_event *pfx_event_new(enum pfx_event_kind kind, const struct pfx_job *
 /* Takes ev. */
 void pfx_events_post(struct pfx_engine *e, struct pfx_event *ev);
 
-/* job.c */
+/* request.c */
 struct pfx_request *pfx_request_new(struct pfx_job *job);
 void pfx_request_free(struct pfx_request *r);
 /* Records a failure; the first one counts. */

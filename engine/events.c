@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 
 struct pfx_event_node {
-	struct pfx_event ev; /* first: the event that callers see is the node */
+	struct pfx_event ev; /* first: the event that callers see, and free, is the node */
 	struct pfx_event_node *next;
 };
 
@@ -97,19 +97,4 @@ struct pfx_event *pfx_engine_next(struct pfx_engine *e)
 		atomic_fetch_sub(&e->n_busy, 1);
 	}
 	return node != NULL ? &node->ev : NULL;
-}
-
-void pfx_event_free(struct pfx_event *ev)
-{
-	if (ev == NULL) {
-		return;
-	}
-	pfx_free(ev->text);
-	pfx_free(ev->tokens);
-	pfx_free(ev->top);
-	pfx_free(ev->score);
-	pfx_free(ev->score_top);
-	pfx_free(ev->message);
-	json_decref(ev->report);
-	pfx_free(ev);
 }

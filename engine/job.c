@@ -1,12 +1,7 @@
-/* Jobs and requests: making, failing, leaving. */
-#include "engine/engine_priv.h"
-
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
+/* Jobs and events as engine.h shows them: names, making and freeing. */
+#include "engine/engine.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
 
 const char *pfx_fault_name(enum pfx_fault fault)
 {
@@ -81,66 +76,17 @@ void pfx_job_free(struct pfx_job *job)
 	pfx_free(job);
 }
 
-struct pfx_request *pfx_request_new(struct pfx_job *job)
+void pfx_event_free(struct pfx_event *ev)
 {
-	struct pfx_request *r = pfx_xcalloc(1, sizeof(*r));
-	uint64_t now = pfx_clock_ns();
-
-	r->job = job;
-	pfx_list_init(&r->all);
-	pfx_list_init(&r->link);
-	r->received_ns = job->received_ns != 0 ? job->received_ns : now;
-	if (job->deadline_ms != 0) {
-		r->deadline_ns = r->received_ns + (uint64_t)job->deadline_ms * 1000000u;
-	}
-	return r;
-}
-
-void pfx_request_free(struct pfx_request *r)
-{
-	pfx_path_close(r->path);
-	pfx_ids_free(&r->tokens);
-	pfx_buf_free(&r->text);
-	pfx_buf_free(&r->held);
-	pfx_free(r->message);
-	pfx_free(r->score);
-	pfx_free(r->score_top);
-	pfx_job_free(r->job);
-	pfx_free(r);
-}
-
-void pfx_request_fail(struct pfx_request *r, enum pfx_fault fault, const char *fmt, ...)
-{
-	char message[1024];
-	va_list ap;
-
-	if (r->failed) {
+	if (ev == NULL) {
 		return;
 	}
-	va_start(ap, fmt);
-	vsnprintf(message, sizeof(message), fmt, ap);
-	va_end(ap);
-	r->failed = 1;
-	r->fault = fault;
-	r->message = pfx_xstrdup(message);
-}
-
-struct pfx_event *pfx_fault_event(const struct pfx_job *job, enum pfx_fault fault,
-	const char *message)
-{
-	struct pfx_event *ev = pfx_event_new(PFX_EVENT_ERROR, job);
-
-	ev->last = 1;
-	ev->fault = fault;
-	ev->message = pfx_xstrdup(message);
-	return ev;
-}
-
-void pfx_request_leave(struct pfx_engine *e, struct pfx_request *r, struct pfx_event *last)
-{
-	pthread_mutex_lock(&e->lock);
-	pfx_list_remove(&r->all);
-	pthread_mutex_unlock(&e->lock);
-	pfx_request_free(r);
-	pfx_events_post(e, last);
+	pfx_free(ev->text);
+	pfx_free(ev->tokens);
+	pfx_free(ev->top);
+	pfx_free(ev->score);
+	pfx_free(ev->score_top);
+	pfx_free(ev->message);
+	json_decref(ev->report);
+	pfx_free(ev);
 }
