@@ -164,21 +164,3 @@ int pfx_client_recv(struct pfx_client *c, const char **line, size_t *n, int time
 		}
 	}
 }
-
-int pfx_client_recv_json(struct pfx_client *c, json_t **out, int timeout_ms)
-{
-	const char *line;
-	size_t n;
-	int rc = pfx_client_recv(c, &line, &n, timeout_ms);
-
-	if (rc < 0) {
-		return rc;
-	}
-	*out = json_loadb(line, n, JSON_ALLOW_NUL, NULL);
-	if (*out == NULL || !json_is_object(*out)) {
-		json_decref(*out);
-		*out = NULL;
-		return PFX_E_FORMAT;
-	}
-	return 0;
-}

@@ -25,7 +25,5 @@ int pfx_client_send_json(struct pfx_client *c, const json_t *request); /* borrow
  * which the call may be made again. timeout_ms < 0 waits for ever.
  */
 int pfx_client_recv(struct pfx_client *c, const char **line, size_t *n, int timeout_ms);
-/* The same, parsed; PFX_E_FORMAT when it is no JSON object. *out is owned by the caller. */
-int pfx_client_recv_json(struct pfx_client *c, json_t **out, int timeout_ms);
 
 #endif

@@ -5,7 +5,6 @@
 
 #include "base/alloc.h"
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/list.h"
 #include "base/log.h"
@@ -98,9 +97,6 @@ static void test_rest(void)
 	is_int((long long)strlen(err), 31, "and cuts its sentence");
 	ok(strcmp(pfx_strerror(-ENOENT), strerror(ENOENT)) == 0, "errno texts");
 	is_int(pfx_log_parse_level("loud", &level), -EINVAL, "unknown level");
-	pfx_clock_set(5);
-	is_int((long long)pfx_clock_ns(), 5, "clock can be set");
-	pfx_clock_set(0);
 }
 
 int main(void)
