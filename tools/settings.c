@@ -77,7 +77,7 @@ static const struct setting {
 	{ "logits-memory", "SIZE", NULL, SIZE, G_MEMORY, AT(logits_memory), 0, 1e18, "64M",
 		"Memory for the logits that are kept where prompts ended" },
 	{ "block-tokens", "N", NULL, U32, G_MEMORY, AT(block_tokens), 0, 1024, NULL,
-		"Positions of a block; 0 is the default, 32" },
+		"Positions of a block; 0 is 32" },
 	{ "host-memory", "SIZE", "off", LATER, G_MEMORY, 0, 0, 0, "off", "The host tier, or off" },
 	{ "store", "DIR", "off", LATER, G_MEMORY, 0, 0, 0, NULL, "The disk tier's folder" },
 	{ "store-size", "SIZE", "off|0", LATER, G_MEMORY, 0, 0, 0, NULL, "The disk tier's bound" },
@@ -85,13 +85,13 @@ static const struct setting {
 		"What goes to disk: off, reused or all" },
 
 	{ "max-requests", "N", NULL, U32, G_SCHED, AT(max_requests), 0, 65536, NULL,
-		"Requests that run at once; 0 is the default, 64" },
+		"Requests that run at once; 0 is 64" },
 	{ "queue", "N", NULL, U32, G_SCHED, AT(queue), 0, 1000000, NULL,
-		"Requests that wait at once; 0 is the default, 1024" },
+		"Requests that wait at once; 0 is 1024" },
 	{ "chunk-tokens", "N", NULL, U32, G_SCHED, AT(chunk_tokens), 0, 1000000, NULL,
-		"Most prompt tokens of a step; 0 is the default" },
+		"Most prompt tokens of a step; 0 is 512" },
 	{ "step-ms", "N", NULL, U32, G_SCHED, AT(step_ms), 0, 60000, NULL,
-		"How long a step should take; 0 is the default" },
+		"How many milliseconds a step should take while others decode; 0 is 100" },
 
 	{ "log-level", "LEVEL", NULL, LEVEL, G_PROGRAM, AT(log_level), 0, 0, "info",
 		"error, warn, info or debug" },
@@ -303,8 +303,8 @@ static void read_command(struct command *c, int argc, char **argv)
 		if (i == 0 || d->group != d[-1].group) {
 			options[n++] = (struct argp_option){ .doc = groups[d->group], .group = d->group };
 		}
-		snprintf(help[i], sizeof(help[i]), d->otherwise == NULL ? "%s" : "%s (default: %s)",
-			d->help, d->otherwise);
+		snprintf(help[i], sizeof(help[i]), d->type == LATER ? "%s (not in this version)"
+			: d->otherwise == NULL ? "%s" : "%s (default: %s)", d->help, d->otherwise);
 		options[n++] = (struct argp_option){ d->name, FIRST_KEY + (int)i, d->arg, 0, help[i],
 			d->group };
 	}
