@@ -147,7 +147,7 @@ static int open_model(struct pfx_engine *e, const struct pfx_gguf *g, char *err,
 
 static int open_cache(struct pfx_engine *e, char *err, size_t errlen)
 {
-	struct pfx_cache_opts opts;
+	struct pfx_cache_opts opts = { 0 };
 	int rc = pfx_keep_open(&e->keep, e->info.n_vocab, e->opts.logits_memory);
 
 	if (rc == 0) {

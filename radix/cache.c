@@ -14,6 +14,7 @@ int pfx_cache_open(struct pfx_cache **out, const struct pfx_cache_opts *opts)
 {
 	uint32_t B = opts->block_tokens;
 	struct pfx_cache *cache;
+	int rc;
 
 	if (B == 0 || B > 256 || (B & (B - 1)) != 0 || opts->n_blocks == 0 ||
 		opts->n_blocks == PFX_BLOCK_NONE || opts->n_marks == PFX_MARK_NONE) {
@@ -27,10 +28,14 @@ int pfx_cache_open(struct pfx_cache **out, const struct pfx_cache_opts *opts)
 	cache->shift = (uint32_t)__builtin_ctz(B);
 	cache->seed = pfx_rng_entropy();
 	cache->prio.state = B;
-	pfx_evict_init(&cache->evict);
 	pfx_list_init(&cache->paths);
 	pfx_list_init(&cache->loose);
 	cache->n_buckets = BUCKETS_MIN;
+	rc = pfx_evict_open(&cache->evict, opts->policy, opts->n_blocks, cache->shift);
+	if (rc < 0) {
+		pfx_cache_close(cache);
+		return rc;
+	}
 	cache->buckets = pfx_calloc(cache->n_buckets, sizeof(struct pfx_space *));
 	if (cache->buckets == NULL || pfx_pool_init(&cache->pool, opts->n_blocks) < 0 ||
 		pfx_jump_init(&cache->jump, opts->n_blocks) < 0 ||
@@ -83,6 +88,7 @@ void pfx_cache_close(struct pfx_cache *cache)
 	}
 	PFX_ASSERT(pfx_list_empty(&cache->paths));
 	pfx_free(cache->buckets);
+	pfx_evict_close(&cache->evict);
 	pfx_ghosts_fini(&cache->ghosts);
 	pfx_marks_fini(&cache->marks);
 	pfx_jump_fini(&cache->jump);

@@ -29,10 +29,17 @@ struct pfx_cache;
 struct pfx_space;
 struct pfx_path;
 
+/* Who goes when room is needed (radix/evict.h). */
+enum pfx_policy {
+	PFX_POLICY_LRU, /* leaf LRU */
+	PFX_POLICY_FIFO,
+};
+
 struct pfx_cache_opts {
 	uint32_t block_tokens; /* power of two, 1..256 */
 	uint32_t n_blocks;     /* of the device tier; >= 1 */
 	uint32_t n_marks;      /* logits slots; may be 0 */
+	enum pfx_policy policy;
 };
 
 int pfx_cache_open(struct pfx_cache **out, const struct pfx_cache_opts *opts);
@@ -124,6 +131,9 @@ uint32_t pfx_path_len(const struct pfx_path *path);
 const pfx_block_t *pfx_path_blocks(const struct pfx_path *path, uint32_t *n);
 /* Unpins all, frees what was not published. NULL is fine. */
 void pfx_path_close(struct pfx_path *path);
+
+/* Evicts until at most n blocks that nobody holds are left. Returns how many went. */
+uint32_t pfx_cache_press(struct pfx_cache *cache, uint32_t n);
 
 /*
  * Forgets a space (NULL: all of them, marks included). Blocks that a path holds live until

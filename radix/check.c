@@ -21,7 +21,7 @@ struct check {
 	uint32_t n_ends;
 	const struct pfx_node **loose; /* parents of loose nodes, sorted */
 	uint32_t n_loose;
-	uint64_t nodes, tokens, bytes, ready, filling, pinned, loose_blocks, unpinned;
+	uint64_t nodes, tokens, bytes, ready, filling, pinned, loose_blocks, unpinned, unpinned_leaves;
 	uint32_t marks;
 };
 
@@ -247,6 +247,7 @@ static void check_linked(struct check *c, const struct pfx_node *x)
 		c->pinned += n_blocks;
 	} else {
 		c->unpinned++;
+		c->unpinned_leaves += x->kids == NULL;
 	}
 	equal(c, "digest of a node", x->digest, chain(c, x));
 }
@@ -370,28 +371,12 @@ static void check_paths(struct check *c)
 
 static void check_order(struct check *c)
 {
-	const struct pfx_cache *cache = c->cache;
-	uint64_t age = 0, n = 0;
+	const struct pfx_evict *evict = &c->cache->evict;
+	const char *wrong = evict->ops->check(evict, c->unpinned, c->unpinned_leaves);
 
-	pfx_list_for(it, &cache->evict.oldest) {
-		const struct pfx_node *x = pfx_container_of(it, struct pfx_node, order);
-
-		if (x->pins > 0 || x->state != PFX_NODE_LINKED) {
-			problem(c, "a node that is held waits for eviction");
-		}
-		if (x->age < age) {
-			problem(c, "the eviction order is not by age");
-		}
-		if (x->parent->n > 0 && x->parent->age == x->age && x->parent->pins == 0) {
-			/* Both were let go by one path, one after the other. */
-			if (it->next != &x->parent->order) {
-				problem(c, "a parent does not follow its child of the same age");
-			}
-		}
-		age = x->age;
-		n++;
+	if (wrong != NULL) {
+		problem(c, "%s", wrong);
 	}
-	equal(c, "nodes that wait for eviction", n, c->unpinned);
 }
 
 static void check_pool(struct check *c)

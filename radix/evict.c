@@ -1,31 +1,191 @@
 #include "radix/evict.h"
 
-void pfx_evict_init(struct pfx_evict *evict)
-{
-	pfx_list_init(&evict->oldest);
-}
+#include <errno.h>
 
-void pfx_evict_add(struct pfx_evict *evict, struct pfx_node *x)
+#include "base/alloc.h"
+
+/* ---- lru ---- */
+
+static void lru_add(struct pfx_evict *evict, struct pfx_node *x)
 {
 	pfx_list_push_back(&evict->oldest, &x->order);
 }
 
-void pfx_evict_add_above(struct pfx_evict *evict, struct pfx_node *x, struct pfx_node *child)
+static void lru_add_above(struct pfx_evict *evict, struct pfx_node *x, struct pfx_node *child)
 {
 	(void)evict;
 	pfx_list_insert_after(&child->order, &x->order);
 }
 
-void pfx_evict_remove(struct pfx_evict *evict, struct pfx_node *x)
+static void lru_remove(struct pfx_evict *evict, struct pfx_node *x)
 {
 	(void)evict;
 	pfx_list_remove(&x->order);
 }
 
-struct pfx_node *pfx_evict_victim(const struct pfx_evict *evict)
+static struct pfx_node *lru_victim(const struct pfx_evict *evict)
 {
 	if (pfx_list_empty(&evict->oldest)) {
 		return NULL;
 	}
 	return pfx_container_of(evict->oldest.next, struct pfx_node, order);
+}
+
+/* What is wrong with a node that waits, by any policy. */
+static const char *check_held(const struct pfx_node *x)
+{
+	if (x->pins > 0 || x->state != PFX_NODE_LINKED) {
+		return "a node that is held waits for eviction";
+	}
+	return NULL;
+}
+
+static const char *lru_check(const struct pfx_evict *evict, uint64_t unpinned, uint64_t leaves)
+{
+	uint64_t age = 0, n = 0;
+
+	(void)leaves;
+	pfx_list_for(it, &evict->oldest) {
+		const struct pfx_node *x = pfx_container_of(it, struct pfx_node, order);
+
+		if (check_held(x) != NULL) {
+			return check_held(x);
+		}
+		if (x->age < age) {
+			return "the eviction order is not by age";
+		}
+		if (x->parent->n > 0 && x->parent->age == x->age && x->parent->pins == 0 &&
+			it->next != &x->parent->order) {
+			/* Both were let go by one path, one after the other. */
+			return "a parent does not follow its child of the same age";
+		}
+		age = x->age;
+		n++;
+	}
+	return n != unpinned ? "not all unpinned nodes wait for eviction" : NULL;
+}
+
+static const struct pfx_policy_ops lru = {
+	.name = "lru",
+	.add = lru_add,
+	.add_above = lru_add_above,
+	.remove = lru_remove,
+	.victim = lru_victim,
+	.check = lru_check,
+};
+
+/* ---- fifo ---- */
+
+static int fifo_open(struct pfx_evict *evict, uint32_t n_blocks)
+{
+	evict->born = pfx_calloc(n_blocks, sizeof(*evict->born));
+	return evict->born == NULL ? -ENOMEM : 0;
+}
+
+static pfx_block_t last_block(const struct pfx_evict *evict, const struct pfx_node *x)
+{
+	return pfx_node_blocks(x, evict->shift)[pfx_node_n_blocks(x, evict->shift) - 1];
+}
+
+static int waits(const struct pfx_node *x)
+{
+	return x->order.next != &x->order;
+}
+
+static void fifo_add(struct pfx_evict *evict, struct pfx_node *x)
+{
+	if (x->kids == NULL) {
+		pfx_heap_push(&evict->leaves, x, evict->born[last_block(evict, x)]);
+	}
+}
+
+static void fifo_remove(struct pfx_evict *evict, struct pfx_node *x)
+{
+	if (waits(x)) {
+		pfx_heap_remove(&evict->leaves, x);
+	}
+}
+
+static void fifo_cut(struct pfx_evict *evict, struct pfx_node *x)
+{
+	fifo_remove(evict, x);
+	fifo_add(evict, x);
+}
+
+static struct pfx_node *fifo_victim(const struct pfx_evict *evict)
+{
+	return evict->leaves.top;
+}
+
+static void fifo_born(struct pfx_evict *evict, const pfx_block_t *blocks, uint32_t n,
+	uint64_t clock)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		evict->born[blocks[i]] = clock;
+	}
+}
+
+/* A heap of leaves; *n is raised by how many there are. */
+static const char *check_heap(const struct pfx_heap *heap, uint64_t *n)
+{
+	for (const struct pfx_node *x = heap->top; x != NULL; x = pfx_heap_next(x)) {
+		if (check_held(x) != NULL) {
+			return check_held(x);
+		}
+		if (x->kids != NULL) {
+			return "a node with children waits among the leaves";
+		}
+		if (pfx_heap_before(x, heap->top) || (x->below != NULL && pfx_heap_before(x->below, x))) {
+			return "the heap of leaves is out of order";
+		}
+		++*n;
+	}
+	return NULL;
+}
+
+static const char *fifo_check(const struct pfx_evict *evict, uint64_t unpinned, uint64_t leaves)
+{
+	uint64_t n = 0;
+	const char *problem = check_heap(&evict->leaves, &n);
+
+	(void)unpinned;
+	if (problem == NULL && n != leaves) {
+		problem = "not all unpinned leaves wait for eviction";
+	}
+	return problem;
+}
+
+static const struct pfx_policy_ops fifo = {
+	.name = "fifo",
+	.open = fifo_open,
+	.add = fifo_add,
+	.remove = fifo_remove,
+	.cut = fifo_cut,
+	.victim = fifo_victim,
+	.born = fifo_born,
+	.check = fifo_check,
+};
+
+/* ---- */
+
+static const struct pfx_policy_ops *const policies[] = {
+	[PFX_POLICY_LRU] = &lru,
+	[PFX_POLICY_FIFO] = &fifo,
+};
+
+int pfx_evict_open(struct pfx_evict *evict, enum pfx_policy policy, uint32_t n_blocks,
+	uint32_t shift)
+{
+	if ((size_t)policy >= sizeof(policies) / sizeof(policies[0])) {
+		return -EINVAL;
+	}
+	*evict = (struct pfx_evict){ .ops = policies[policy], .shift = shift };
+	pfx_list_init(&evict->oldest);
+	return evict->ops->open == NULL ? 0 : evict->ops->open(evict, n_blocks);
+}
+
+void pfx_evict_close(struct pfx_evict *evict)
+{
+	pfx_free(evict->born);
+	evict->born = NULL;
 }

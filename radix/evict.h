@@ -2,31 +2,64 @@
 #define PFX_RADIX_EVICT_H
 
 /*
- * The order in which unpinned nodes go. The policy is leaf LRU: of the leaves that nobody
- * holds, the one whose last pin was given back longest ago.
+ * The order in which unpinned blocks go. Always a leaf's last block goes; which leaf's, is
+ * the policy's to say. A policy is a table of functions, told by the tree what happens to
+ * nodes and blocks; the tree calls nothing else.
  *
- * It needs no heap and no scan. All unpinned nodes, inner ones too, stand in one list by
- * the time of their last unpin, a child before its parent where the times are equal. A pin
- * on a node pins its ancestors, so no child is younger than its parent and none is pinned
- * under an unpinned parent: whatever stands first has no children. Each call is O(1).
+ *   lru      Leaf LRU: the leaf whose last pin was given back longest ago. It needs no heap
+ *            and no scan: all unpinned nodes, inner ones too, stand in one list by the time of
+ *            their last unpin, a child before its parent where the times are equal. A pin on a
+ *            node pins its ancestors, so no child is younger than its parent and none is
+ *            pinned under an unpinned parent: whatever stands first has no children. Each call
+ *            is O(1).
+ *   fifo     The leaf whose last block was computed first. A heap of the unpinned leaves, by a
+ *            time for each block; O(log n).
  *
- * Another policy is another set of these functions; the tree calls nothing else.
+ * Nothing here takes memory after pfx_evict_open, so nothing but that can fail.
  */
 
+#include "radix/heap.h"
 #include "radix/node.h"
 
-struct pfx_evict {
-	struct pfx_list oldest; /* ring: next is the victim, prev the youngest */
+struct pfx_evict;
+
+struct pfx_policy_ops {
+	const char *name;
+	/* What it keeps for each block of the pool; -ENOMEM. NULL: nothing. */
+	int (*open)(struct pfx_evict *evict, uint32_t n_blocks);
+
+	/* x lost its last pin just now; children are told before their parents. */
+	void (*add)(struct pfx_evict *evict, struct pfx_node *x);
+	/* x is new above its only child, unpinned like it and of the same age. */
+	void (*add_above)(struct pfx_evict *evict, struct pfx_node *x, struct pfx_node *child);
+	/* x is pinned again, or dies. */
+	void (*remove)(struct pfx_evict *evict, struct pfx_node *x);
+	/* x, unpinned, has lost its last child, or its last block but not its first. */
+	void (*cut)(struct pfx_evict *evict, struct pfx_node *x);
+	/* The leaf whose last block goes next, or NULL. */
+	struct pfx_node *(*victim)(const struct pfx_evict *evict);
+
+	/* These blocks, in the order of a prefix, got their first tokens from a path. */
+	void (*born)(struct pfx_evict *evict, const pfx_block_t *blocks, uint32_t n, uint64_t clock);
+
+	/*
+	 * Walks what waits, of so many unpinned nodes of which so many have no children. Returns
+	 * a sentence that says what is wrong, or NULL.
+	 */
+	const char *(*check)(const struct pfx_evict *evict, uint64_t unpinned, uint64_t leaves);
 };
 
-void pfx_evict_init(struct pfx_evict *evict);
-/* x lost its last pin just now; children are told before their parents. */
-void pfx_evict_add(struct pfx_evict *evict, struct pfx_node *x);
-/* x is new above its only child, unpinned like it and of the same age. */
-void pfx_evict_add_above(struct pfx_evict *evict, struct pfx_node *x, struct pfx_node *child);
-/* x is pinned again, or dies. */
-void pfx_evict_remove(struct pfx_evict *evict, struct pfx_node *x);
-/* The leaf whose last block goes next, or NULL. */
-struct pfx_node *pfx_evict_victim(const struct pfx_evict *evict);
+struct pfx_evict {
+	const struct pfx_policy_ops *ops;
+	uint32_t shift;         /* of the cache's block size */
+	struct pfx_list oldest; /* lru: ring; next is the victim, prev the youngest */
+	struct pfx_heap leaves; /* fifo */
+	uint64_t *born;         /* fifo: when each block was computed, by the cache's clock */
+};
+
+/* -EINVAL: no such policy; -ENOMEM. A failed open needs a close too. */
+int pfx_evict_open(struct pfx_evict *evict, enum pfx_policy policy, uint32_t n_blocks,
+	uint32_t shift);
+void pfx_evict_close(struct pfx_evict *evict);
 
 #endif

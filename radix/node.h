@@ -35,8 +35,10 @@ struct pfx_node {
 	uint32_t pins;           /* paths that end here + children with pins (rule 3) */
 
 	struct pfx_node *left, *right, *up; /* this node's place in its parent's treap */
-	struct pfx_list order;   /* LINKED and unpinned: by age; LINKED and pinned: none;
-	                            LOOSE and FLUSHED: the cache's list of such */
+	struct pfx_list order;   /* LINKED and unpinned: the policy's (radix/evict.h); LINKED
+	                            and pinned: none; LOOSE and FLUSHED: the cache's list of such */
+	struct pfx_node *below;  /* radix/heap.h */
+	uint64_t rank;           /* the same */
 	struct pfx_space *space;
 	struct pfx_path *writer; /* who may write behind the last token, or NULL */
 	uint64_t age;            /* the clock when the last pin was given back */

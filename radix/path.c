@@ -254,6 +254,10 @@ static void give_blocks(struct pfx_path *path, struct pfx_node *x, const uint32_
 	for (uint32_t i = first; i < blocks_for(cache, upto); i++) {
 		pfx_pool_move(&cache->pool, path->table[i], PFX_BLOCK_READY);
 	}
+	if (cache->evict.ops->born != NULL) {
+		cache->evict.ops->born(&cache->evict, path->table + first,
+			blocks_for(cache, upto) - first, cache->clock);
+	}
 	pfx_node_append(cache, x, tokens + end, upto - end, path->table + first);
 }
 

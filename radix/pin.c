@@ -6,7 +6,7 @@ void pfx_pin(struct pfx_cache *cache, struct pfx_node *x)
 	for (; x != NULL && x->pins++ == 0; x = x->parent) {
 		if (x->n > 0) {
 			PFX_ASSERT(x->state == PFX_NODE_LINKED);
-			pfx_evict_remove(&cache->evict, x);
+			cache->evict.ops->remove(&cache->evict, x);
 			cache->pinned_blocks += pfx_node_n_blocks(x, cache->shift);
 		}
 	}
@@ -24,7 +24,7 @@ static void released(struct pfx_cache *cache, struct pfx_node *x)
 		cache->pinned_blocks -= n_blocks;
 		x->age = cache->clock;
 		pfx_node_trim(cache, x);
-		pfx_evict_add(&cache->evict, x);
+		cache->evict.ops->add(&cache->evict, x);
 		return;
 	}
 	pfx_node_tighten(cache, x);
@@ -99,18 +99,36 @@ static void drop_last(struct pfx_cache *cache, struct pfx_node *x)
 	cache->tokens -= x->n - keep;
 	x->n = keep;
 	pfx_pool_release(&cache->pool, block);
+	if (cache->evict.ops->cut != NULL) {
+		cache->evict.ops->cut(&cache->evict, x);
+	}
+}
+
+static void evict_one(struct pfx_cache *cache)
+{
+	struct pfx_node *x = cache->evict.ops->victim(&cache->evict);
+
+	PFX_ASSERT(x != NULL);
+	PFX_ASSERT(x->kids == NULL);
+	PFX_ASSERT(x->pins == 0);
+	drop_last(cache, x);
 }
 
 void pfx_evict_until(struct pfx_cache *cache, uint32_t n)
 {
 	while (cache->pool.count[PFX_BLOCK_FREE] < n) {
-		struct pfx_node *x = pfx_evict_victim(&cache->evict);
-
-		PFX_ASSERT(x != NULL);
-		PFX_ASSERT(x->kids == NULL);
-		PFX_ASSERT(x->pins == 0);
-		drop_last(cache, x);
+		evict_one(cache);
 	}
+}
+
+uint32_t pfx_cache_press(struct pfx_cache *cache, uint32_t n)
+{
+	uint32_t before = pfx_cached_blocks(cache);
+
+	while (pfx_cached_blocks(cache) > n) {
+		evict_one(cache);
+	}
+	return before - pfx_cached_blocks(cache);
 }
 
 uint32_t pfx_forget(struct pfx_cache *cache, struct pfx_node *x)

@@ -338,8 +338,8 @@ struct pfx_node *pfx_tree_split(struct pfx_cache *cache, struct pfx_node *x, uin
 		pfx_node_trim(cache, x);
 	}
 	up->pins = x->pins > 0;
-	if (x->pins == 0) {
-		pfx_evict_add_above(&cache->evict, up, x);
+	if (x->pins == 0 && cache->evict.ops->add_above != NULL) {
+		cache->evict.ops->add_above(&cache->evict, up, x);
 	}
 	cache->nodes++;
 	cache->splits++;
@@ -358,6 +358,7 @@ static uint32_t same_until(const struct pfx_cache *cache, const struct pfx_node 
 void pfx_tree_unlink(struct pfx_cache *cache, struct pfx_node *x)
 {
 	struct pfx_node *next = pfx_kids_next(x);
+	struct pfx_node *parent = x->parent;
 
 	PFX_ASSERT(x->state == PFX_NODE_LINKED);
 	if (x->marks != PFX_MARK_NONE && next != NULL) {
@@ -369,7 +370,11 @@ void pfx_tree_unlink(struct pfx_cache *cache, struct pfx_node *x)
 	if (x->pins > 0) {
 		cache->pinned_blocks -= pfx_node_n_blocks(x, cache->shift);
 	} else {
-		pfx_evict_remove(&cache->evict, x);
+		cache->evict.ops->remove(&cache->evict, x);
+	}
+	if (parent->n > 0 && parent->kids == NULL && parent->pins == 0 &&
+		cache->evict.ops->cut != NULL) {
+		cache->evict.ops->cut(&cache->evict, parent);
 	}
 }
 
@@ -495,7 +500,7 @@ static void swallow(struct pfx_cache *cache, struct pfx_node *x, struct pfx_node
 			leave(cache, p);
 		}
 		pfx_marks_hand_over(&cache->marks, p, pfx_node_end(p), x);
-		pfx_evict_remove(&cache->evict, p);
+		cache->evict.ops->remove(&cache->evict, p);
 		cache->index_bytes -= sizeof(*p) + run_bytes(cache, p->cap);
 		cache->nodes--;
 		x->start = p->start;

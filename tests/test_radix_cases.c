@@ -19,7 +19,9 @@ static struct pfx_space *space;
 
 static void setup(uint32_t block_tokens, uint32_t n_blocks, uint32_t n_marks)
 {
-	struct pfx_cache_opts opts = { block_tokens, n_blocks, n_marks };
+	struct pfx_cache_opts opts = {
+		.block_tokens = block_tokens, .n_blocks = n_blocks, .n_marks = n_marks,
+	};
 
 	if (pfx_cache_open(&cache, &opts) < 0 || pfx_cache_space(cache, "a", 1, &space) < 0) {
 		abort();
@@ -683,18 +685,22 @@ static void test_spaces(void)
 static void test_open(void)
 {
 	static const struct pfx_cache_opts bad[] = {
-		{ 0, 8, 0 }, { 3, 8, 0 }, { 512, 8, 0 }, { 4, 0, 0 },
+		{ .block_tokens = 0, .n_blocks = 8 },
+		{ .block_tokens = 3, .n_blocks = 8 },
+		{ .block_tokens = 512, .n_blocks = 8 },
+		{ .block_tokens = 4, .n_blocks = 0 },
+		{ .block_tokens = 4, .n_blocks = 8, .policy = (enum pfx_policy)99 },
 	};
 	uint64_t live = pfx_alloc_live();
 	int refused = 0, opened = 0;
 	struct pfx_cache *c;
 
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 5; i++) {
 		refused += pfx_cache_open(&c, &bad[i]) == -EINVAL;
 	}
-	is_int(refused, 4, "impossible sizes are refused");
+	is_int(refused, 5, "impossible sizes are refused");
 	for (uint64_t seed = 0; seed < 200; seed++) {
-		struct pfx_cache_opts opts = { 4, 8, 4 };
+		struct pfx_cache_opts opts = { .block_tokens = 4, .n_blocks = 8, .n_marks = 4 };
 
 		pfx_alloc_fail(seed, 6);
 		if (pfx_cache_open(&c, &opts) == 0) {

@@ -1,0 +1,65 @@
+#!/bin/sh
+# prefix-sim as people and scripts use it: its table, JSON and picture, and what it says when
+# something is wrong. The rates themselves are test_sim's.
+sim="$top_builddir/prefix-sim"
+trace="$top_srcdir/tests/vectors/trace.jsonl"
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+n=0 bad=0
+# is WHAT GOT WANTED-PATTERN: the whole of GOT matches.
+is() {
+	n=$((n + 1))
+	case $2 in
+	$3) echo "ok $n - $1" ;;
+	*)
+		bad=1
+		echo "not ok $n - $1"
+		printf '%s\n' "got: $2" "want: $3" | sed 's/^/#   /'
+		;;
+	esac
+}
+# fails WHAT STATUS PATTERN ARGUMENT...
+fails() {
+	what=$1 status=$2 pattern=$3
+	shift 3
+	out=$("$sim" "$@" 2>&1 >/dev/null </dev/null)
+	rc=$?
+	is "$what: status" $rc "$status"
+	is "$what: message" "$out" "$pattern"
+}
+json=$("$sim" --trace "$trace" --capacity 150,1000 --policy lru,belady --json)
+is "JSON: rows in the order asked for" "$json" \
+	'{"ceiling":0.[0-9]*,"rows":\[{"policy":"lru","capacity":150,"hit_rate":0.[0-9]*},{"policy":"lru","capacity":1000,"hit_rate":0.[0-9]*},{"policy":"belady","capacity":150,"hit_rate":0.[0-9]*},{"policy":"belady","capacity":1000,"hit_rate":0.[0-9]*}\]}'
+is "one size twice says the same" "$("$sim" -t "$trace" -c 150,1000 -p lru,belady -j)" \
+	"$(printf '%s' "$json" | sed 's/[][]/\\&/g')"
+is "standard input" "$("$sim" -t - -c 150,1000 -p lru,belady -j <"$trace")" \
+	"$(printf '%s' "$json" | sed 's/[][]/\\&/g')"
+text=$("$sim" -t "$trace" -c 150)
+is "text: a line of names" "$text" '* capacity *lru *fifo *belady*'
+is "text: the ceiling" "$text" '* unlimited *'
+is "sizes of its own accord" "$("$sim" -t "$trace" -p lru)" '*
+        64 *
+      4096 *'
+"$sim" -t "$trace" -c 150,400,1000 --plot "$dir/a.svg" >/dev/null
+is "plot: status" $? 0
+is "plot: SVG with a curve for each policy" "$(cat "$dir/a.svg")" \
+	'<svg *<polyline*<polyline*<polyline*</svg>'
+is "help" "$("$sim" --help)" '*--capacity*belady*Exit status*'
+fails "no trace" 2 '*--trace is needed*'
+fails "unknown policy" 2 '*there is no "mru", only lru, *' -t "$trace" -p lru,mru
+fails "a size that is no number" 2 '*"10k" is not a number of blocks*' -t "$trace" -c 5,10k
+fails "a size of nothing" 2 '*"0" is not a number of blocks*' -t "$trace" -c 0
+fails "a negative size" 2 '*"-3" is not a number of blocks*' -t "$trace" -c -3
+fails "no file" 1 "*$dir/none: No such file*" -t "$dir/none"
+: >"$dir/empty"
+fails "an empty file" 1 "*$dir/empty: there are no blocks in it" -t "$dir/empty"
+printf '{"hash_ids":[1]}\n\n{"hash_ids":[1,2]\n' >"$dir/bad"
+fails "a broken line" 1 "*$dir/bad:3: not a JSON object*" -t "$dir/bad"
+printf '{"hash_ids":[1,-2]}\n' >"$dir/minus"
+fails "a wrong id" 1 "*$dir/minus:1: hash_ids?1? is not an integer*" -t "$dir/minus"
+fails "a folder to plot to" 1 "*cannot write $dir: *" -t "$trace" -c 5 -o "$dir"
+"$sim" -t "$trace" -c 5 >/dev/full 2>"$dir/full"
+is "a full disk: status" $? 1
+is "a full disk: message" "$(cat "$dir/full")" '*cannot write: *'
+echo "1..$n"
+exit $bad
