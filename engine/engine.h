@@ -15,7 +15,7 @@
  * Threads: submit, cancel, drain, next and info may be called from any thread; one thread
  * at a time takes events.
  *
- * Promise (design.md, "Exact"): a prompt's logits depend on the model file, the tokens, the
+ * Promise (README.md, "Exact"): a prompt's logits depend on the model file, the tokens, the
  * backend, its kernels and number formats, and on nothing else.
  */
 
@@ -164,7 +164,7 @@ enum pfx_event_kind {
 
 enum pfx_finish { PFX_FINISH_STOP, PFX_FINISH_LENGTH, PFX_FINISH_CANCELLED };
 
-/* The protocol's error codes (design.md, section 9). */
+/* The protocol's error codes (doc/protocol.md, section 2). */
 enum pfx_fault {
 	PFX_FAULT_BAD_REQUEST,
 	PFX_FAULT_NOT_FOUND,
@@ -234,7 +234,7 @@ struct pfx_event {
 	char *message;
 	uint32_t retry_after_ms; /* OVERLOADED */
 
-	/* STATS, CHECK: the reply's fields, as design.md section 9 names them. */
+	/* STATS, CHECK: the reply's fields, as doc/protocol.md names them. */
 	json_t *report;
 
 	/* FLUSHED */
