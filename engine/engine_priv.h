@@ -7,7 +7,7 @@
  *   text threads   render chat templates, tokenise, detokenise (text.c): one for long texts,
  *                  one for all others
  *   engine thread  owns model, cache, kept logits and every request that has its tokens
- *                  (sched.c, step.c, reply.c, report.c)
+ *                  (sched.c, admit.c, step.c, reply.c, end.c, report.c)
  *
  * A request belongs to one of them at a time and travels through the queues below, which
  * `lock` protects together with the registry. Only `cancel` of a request is touched by
@@ -173,12 +173,30 @@ void pfx_text_put_locked(struct pfx_engine *e, struct pfx_request *r);
 
 /* sched.c */
 void *pfx_sched_main(void *engine);
-/* Ends a request that is in no list any more or in one of the engine thread's. */
-void pfx_sched_end(struct pfx_engine *e, struct pfx_request *r, enum pfx_finish finish);
-void pfx_sched_end_fault(struct pfx_engine *e, struct pfx_request *r);
-/* Usage: prompt tokens below upto have KV now. */
-void pfx_sched_count_cached(struct pfx_engine *e, struct pfx_request *r, uint32_t upto);
-void pfx_sched_count_computed(struct pfx_engine *e, struct pfx_request *r, uint32_t upto);
+
+/* admit.c: the engine thread's. Both may end requests. */
+void pfx_admit(struct pfx_engine *e);
+void pfx_admit_followers(struct pfx_engine *e);
+/* Checks what can be known before a request holds anything; marks it and returns 0 when it
+ * can never run. */
+int pfx_admit_possible(struct pfx_engine *e, struct pfx_request *r);
+/* Back to the head of the queue, in the order of age; what it computed stays as cache. */
+void pfx_admit_preempt(struct pfx_engine *e, struct pfx_request *r);
+
+/* end.c: ends a request that is in one of the engine thread's lists. */
+void pfx_end(struct pfx_engine *e, struct pfx_request *r, enum pfx_finish finish);
+void pfx_end_fault(struct pfx_engine *e, struct pfx_request *r);
+/* Whoever followed r looks for itself in the next turn. */
+void pfx_end_release_followers(struct pfx_engine *e, const struct pfx_request *r);
+
+/* usage.c: prompt tokens below upto have KV now, found or computed. */
+void pfx_usage_cached(struct pfx_engine *e, struct pfx_request *r, uint32_t upto);
+void pfx_usage_computed(struct pfx_engine *e, struct pfx_request *r, uint32_t upto);
+
+static inline uint32_t pfx_request_len(const struct pfx_request *r)
+{
+	return pfx_path_len(r->path);
+}
 
 /* step.c: runs the requests with step_rows > 0 as one batch and delivers what comes out. */
 void pfx_step_run(struct pfx_engine *e);

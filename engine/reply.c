@@ -167,17 +167,17 @@ void pfx_reply_logits(struct pfx_engine *e, struct pfx_request *r, const float *
 	}
 	keep_logits(e, r, logits);
 	if (job->kind == PFX_JOB_SCORE) {
-		pfx_sched_end(e, r, PFX_FINISH_STOP);
+		pfx_end(e, r, PFX_FINISH_STOP);
 		return;
 	}
 	if (job->kind == PFX_JOB_WARM || job->max_tokens == 0) {
-		pfx_sched_end(e, r, PFX_FINISH_LENGTH);
+		pfx_end(e, r, PFX_FINISH_LENGTH);
 		return;
 	}
 	token = choose(e, r, logits);
 	if (token == UINT32_MAX) {
 		pfx_request_fail(r, PFX_FAULT_INTERNAL, "the model gave no finite logits");
-		pfx_sched_end_fault(e, r);
+		pfx_end_fault(e, r);
 		return;
 	}
 	ev = pfx_event_new(PFX_EVENT_TOKEN, job);
@@ -198,9 +198,9 @@ void pfx_reply_logits(struct pfx_engine *e, struct pfx_request *r, const float *
 	stopped = release_text(r, ended || at_limit(e, r), &ev->text, &ev->text_len);
 	pfx_events_post(e, ev);
 	if (ended || stopped) {
-		pfx_sched_end(e, r, PFX_FINISH_STOP);
+		pfx_end(e, r, PFX_FINISH_STOP);
 	} else if (at_limit(e, r)) {
-		pfx_sched_end(e, r, PFX_FINISH_LENGTH);
+		pfx_end(e, r, PFX_FINISH_LENGTH);
 	}
 }
 

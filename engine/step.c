@@ -85,7 +85,7 @@ static void publish(struct pfx_engine *e, struct pfx_request *r)
 	if (upto > pfx_path_len(r->path) && pfx_path_publish(r->path, r->tokens.v, upto) != 0) {
 		pfx_warn("engine", "no memory to publish a prefix; it is not cached tokens=%u", upto);
 	}
-	pfx_sched_count_computed(e, r, upto);
+	pfx_usage_computed(e, r, upto);
 	post_progress(e, r);
 }
 
@@ -144,7 +144,7 @@ static void fail_all(struct pfx_engine *e, const struct pfx_batch *batch, int rc
 			continue;
 		}
 		pfx_request_fail(r, PFX_FAULT_INTERNAL, "the device failed in this step");
-		pfx_sched_end_fault(e, r);
+		pfx_end_fault(e, r);
 	}
 }
 

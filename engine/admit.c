@@ -1,0 +1,261 @@
+/*
+ * From the queue to the running: admission, following and starting, and the way back, which
+ * is preemption. README.md has the rules by number.
+ */
+#include "engine/engine_priv.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+
+/* Tokens that a match may cover: what SCORE wants to see must be computed. */
+static uint32_t match_limit(const struct pfx_request *r)
+{
+	return r->job->kind == PFX_JOB_SCORE ? r->job->from - 1 : (uint32_t)r->tokens.n;
+}
+
+static uint32_t common_prefix(const uint32_t *a, const uint32_t *b, uint32_t n)
+{
+	uint32_t i = 0;
+
+	while (i + 64 <= n && memcmp(a + i, b + i, 64 * sizeof(*a)) == 0) {
+		i += 64;
+	}
+	while (i < n && a[i] == b[i]) {
+		i++;
+	}
+	return i;
+}
+
+/* ---- starting and following ---- */
+
+static enum pfx_miss_reason miss_of(enum pfx_end end)
+{
+	switch (end) {
+	case PFX_END_WHOLE: return PFX_MISS_NONE;
+	case PFX_END_NEVER_SEEN: return PFX_MISS_NEVER_SEEN;
+	case PFX_END_EVICTED: return PFX_MISS_EVICTED;
+	case PFX_END_DIVERGED: return PFX_MISS_DIVERGED;
+	}
+	return PFX_MISS_NONE;
+}
+
+/*
+ * The request has what others computed and goes on by itself. When nothing is left to run,
+ * the logits kept at the prompt's end answer at once; without them its last token is run
+ * again (its KV stays as it is). May end the request.
+ */
+static void start_running(struct pfx_engine *e, struct pfx_request *r)
+{
+	uint32_t limit = match_limit(r), len = pfx_request_len(r);
+	struct pfx_hit hit;
+	int whole = len == r->tokens.n;
+
+	r->state = PFX_REQUEST_RUNNING;
+	r->leader = NULL;
+	/* Not before: a private path cannot follow. */
+	if (r->unshared) {
+		pfx_path_keep_private(r->path);
+	}
+	pfx_cache_match(e->cache, r->space, r->tokens.v, limit, &hit);
+	if (!r->missed) {
+		r->missed = 1;
+		if (len < limit && hit.end != PFX_END_WHOLE) {
+			r->miss = miss_of(hit.end);
+			r->miss_at_token = len;
+		}
+	}
+	if (whole && hit.tokens == limit && hit.mark != PFX_MARK_NONE) {
+		pfx_usage_cached(e, r, r->n_prompt);
+		e->n.kept_hits++;
+		pfx_reply_logits(e, r, pfx_keep_at(e->keep, hit.mark));
+		return;
+	}
+	pfx_usage_cached(e, r, whole ? len - 1 : len);
+}
+
+/*
+ * The older request that will have published the most of r's tokens, if that is more than
+ * r holds already. Only older ones, so that nobody waits in a circle.
+ */
+static struct pfx_request *find_leader(struct pfx_engine *e, const struct pfx_request *r,
+	uint32_t have, uint32_t *follow_to)
+{
+	struct pfx_request *best = NULL;
+	uint32_t limit = match_limit(r), n;
+
+	*follow_to = have;
+	pfx_list_for(it, &e->active) {
+		struct pfx_request *q = pfx_container_of(it, struct pfx_request, link);
+		if (q->admission >= r->admission) {
+			break;
+		}
+		if (q->space != r->space || q->unshared || q->tokens.n <= *follow_to) {
+			continue;
+		}
+		n = q->tokens.n < limit ? (uint32_t)q->tokens.n : limit;
+		n = common_prefix(q->tokens.v, r->tokens.v, n);
+		if (n > *follow_to && pfx_request_len(q) < n) {
+			best = q;
+			*follow_to = n;
+		}
+	}
+	return best;
+}
+
+/* Follows somebody if there is somebody to follow, else runs. May end the request. */
+static void lead_or_follow(struct pfx_engine *e, struct pfx_request *r)
+{
+	r->leader = find_leader(e, r, pfx_request_len(r), &r->follow_to);
+	if (r->leader == NULL) {
+		start_running(e, r);
+		return;
+	}
+	r->state = PFX_REQUEST_FOLLOWING;
+	pfx_usage_cached(e, r, pfx_request_len(r));
+}
+
+static void follow(struct pfx_engine *e, struct pfx_request *r)
+{
+	uint32_t before = pfx_request_len(r);
+	int64_t len = pfx_path_follow(r->path, r->tokens.v, match_limit(r));
+
+	if (len < 0) {
+		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory");
+		pfx_end_fault(e, r);
+		return;
+	}
+	if (len > before) {
+		e->n.attached += (uint64_t)len - before;
+	}
+	if (r->leader != NULL && len < r->follow_to && pfx_request_len(r->leader) < r->follow_to) {
+		pfx_usage_cached(e, r, (uint32_t)len);
+		return;
+	}
+	/* There, or the leader is gone, or what it computes is not published. */
+	lead_or_follow(e, r);
+}
+
+void pfx_admit_followers(struct pfx_engine *e)
+{
+	pfx_list_for_safe(it, &e->active) {
+		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
+		if (r->state == PFX_REQUEST_FOLLOWING) {
+			follow(e, r);
+		}
+	}
+}
+
+/* ---- admission ---- */
+
+static uint32_t blocks_for(const struct pfx_engine *e, uint64_t tokens)
+{
+	return (uint32_t)((tokens + e->info.block_tokens - 1) / e->info.block_tokens);
+}
+
+/*
+ * Whether r would find its blocks without taking any from those who run, who each may need
+ * one more. Blocks that it matches stop being evictable when it pins them.
+ */
+static int has_room(const struct pfx_engine *e, const struct pfx_request *r, uint32_t have)
+{
+	struct pfx_cache_stats s;
+	uint64_t need, evictable;
+
+	pfx_cache_stats(e->cache, &s);
+	need = blocks_for(e, r->tokens.n + 1) - have / e->info.block_tokens + e->n_active;
+	evictable = s.cached > blocks_for(e, have) ? s.cached - blocks_for(e, have) : 0;
+	return need <= s.free + evictable;
+}
+
+/* Checks what can be known before the request holds anything; 0 when it can never run. */
+int pfx_admit_possible(struct pfx_engine *e, struct pfx_request *r)
+{
+	uint64_t memory = (uint64_t)e->info.n_blocks * e->info.block_tokens;
+	const struct pfx_job *job = r->job;
+
+	if (r->failed) {
+		return 0;
+	}
+	if (r->n_prompt == 0) {
+		pfx_request_fail(r, PFX_FAULT_BAD_REQUEST, "the prompt is empty");
+	} else if (r->n_prompt >= e->info.context) {
+		pfx_request_fail(r, PFX_FAULT_TOO_LONG, "prompt has %u tokens, the context is %u",
+			r->n_prompt, e->info.context);
+	} else if (r->n_prompt + 1ull > memory) {
+		pfx_request_fail(r, PFX_FAULT_TOO_LONG,
+			"prompt has %u tokens, the device memory holds %llu", r->n_prompt,
+			(unsigned long long)memory);
+	} else if (job->kind == PFX_JOB_SCORE && (job->from < 1 || job->from > r->n_prompt)) {
+		pfx_request_fail(r, PFX_FAULT_BAD_REQUEST, "from: %u is not within 1..%u", job->from,
+			r->n_prompt);
+	}
+	return !r->failed;
+}
+
+/* Opens the request's path. Returns 0 when it must wait. */
+static int admit_one(struct pfx_engine *e, struct pfx_request *r)
+{
+	uint32_t limit = match_limit(r), reach;
+	struct pfx_hit hit;
+
+	pfx_cache_match(e->cache, r->space, r->tokens.v, limit, &hit);
+	find_leader(e, r, hit.tokens, &reach);
+	if (e->n_active > 0 && !has_room(e, r, reach > hit.tokens ? reach : hit.tokens)) {
+		return 0;
+	}
+	if (pfx_path_open(e->cache, r->space, r->tokens.v, limit, NULL, &r->path) != 0) {
+		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory");
+		pfx_end_fault(e, r);
+		return 1;
+	}
+	pfx_list_remove(&r->link);
+	e->n_waiting--;
+	e->n_active++;
+	if (r->admitted_ns == 0) {
+		r->admitted_ns = pfx_clock_ns();
+	}
+	r->alone_retry = 0;
+	r->unshared = r->job->no_store;
+	/* Active stays ordered by age: a resumed request goes back to its place. */
+	struct pfx_list *at = e->active.prev;
+	while (at != &e->active &&
+		pfx_container_of(at, struct pfx_request, link)->admission > r->admission) {
+		at = at->prev;
+	}
+	pfx_list_insert_after(at, &r->link);
+	r->state = PFX_REQUEST_FOLLOWING;
+	lead_or_follow(e, r);
+	return 1;
+}
+
+void pfx_admit(struct pfx_engine *e)
+{
+	while (!pfx_list_empty(&e->waiting) && e->n_active < e->info.max_requests) {
+		if (!admit_one(e, pfx_container_of(e->waiting.next, struct pfx_request, link))) {
+			break;
+		}
+	}
+}
+
+void pfx_admit_preempt(struct pfx_engine *e, struct pfx_request *r)
+{
+	struct pfx_list *at = &e->waiting;
+
+	e->n.preempted++;
+	pfx_end_release_followers(e, r);
+	pfx_list_remove(&r->link);
+	pfx_path_close(r->path);
+	r->path = NULL;
+	r->leader = NULL;
+	r->step_rows = 0;
+	r->copy.n = 0;
+	r->state = PFX_REQUEST_QUEUED;
+	e->n_active--;
+	e->n_waiting++;
+	while (at->next != &e->waiting &&
+		pfx_container_of(at->next, struct pfx_request, link)->admission < r->admission) {
+		at = at->next;
+	}
+	pfx_list_insert_after(at, &r->link);
+}

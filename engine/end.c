@@ -1,0 +1,91 @@
+/* How a request that runs the model ends: the only two places where one does. */
+#include "engine/engine_priv.h"
+
+#include "base/clock.h"
+
+/* Whoever followed r looks for itself in the next turn. */
+void pfx_end_release_followers(struct pfx_engine *e, const struct pfx_request *r)
+{
+	pfx_list_for(it, &e->active) {
+		struct pfx_request *f = pfx_container_of(it, struct pfx_request, link);
+		if (f->leader == r) {
+			f->leader = NULL;
+		}
+	}
+}
+
+/* Takes the request out of the engine thread's lists; its pins are gone after this. */
+static void detach(struct pfx_engine *e, struct pfx_request *r)
+{
+	if (r->state != PFX_REQUEST_QUEUED) {
+		e->n_active--;
+		pfx_end_release_followers(e, r);
+	} else {
+		e->n_waiting--;
+	}
+	pfx_list_remove(&r->link);
+	pfx_path_close(r->path);
+	r->path = NULL;
+	pfx_space_release(r->space);
+	r->space = NULL;
+}
+
+static void note_end(struct pfx_engine *e)
+{
+	uint64_t now = pfx_clock_ns(), turn;
+
+	if (e->last_end_ns != 0) {
+		turn = e->turn_ns;
+		e->turn_ns = turn == 0 ? now - e->last_end_ns : (turn * 3 + (now - e->last_end_ns)) / 4;
+	}
+	e->last_end_ns = now;
+}
+
+void pfx_end(struct pfx_engine *e, struct pfx_request *r, enum pfx_finish finish)
+{
+	struct pfx_event *ev = pfx_event_new(PFX_EVENT_DONE, r->job);
+	uint64_t now = pfx_clock_ns();
+
+	ev->last = 1;
+	ev->finish = finish;
+	ev->usage = r->usage;
+	ev->usage.prompt_tokens = r->n_prompt;
+	ev->seed = r->job->seed;
+	ev->received_ns = r->received_ns;
+	ev->queue_ms = pfx_ns_to_ms((r->admitted_ns != 0 ? r->admitted_ns : now) - r->received_ns);
+	if (r->first_ns != 0) {
+		ev->prefill_ms = pfx_ns_to_ms(r->first_ns - r->admitted_ns);
+	}
+	ev->total_ms = pfx_ns_to_ms(now - r->received_ns);
+	ev->miss = r->miss;
+	if (r->miss != PFX_MISS_NONE) {
+		ev->miss_at_token = r->miss_at_token;
+		pfx_miss_locate(e, r, r->miss_at_token, &ev->miss_message, &ev->miss_byte);
+	}
+	if (r->job->kind == PFX_JOB_SCORE) {
+		ev->score = r->score;
+		ev->score_top = r->score_top;
+		ev->n_score = r->n_score;
+		ev->n_score_top = r->job->logprobs > 0 ? (uint32_t)r->job->logprobs : 0;
+		r->score = NULL;
+		r->score_top = NULL;
+	}
+	detach(e, r);
+	if (finish == PFX_FINISH_CANCELLED) {
+		e->n.cancelled++;
+	} else {
+		e->n.done++;
+	}
+	note_end(e);
+	pfx_request_leave(e, r, ev);
+}
+
+void pfx_end_fault(struct pfx_engine *e, struct pfx_request *r)
+{
+	struct pfx_event *ev = pfx_fault_event(r->job, r->fault, r->message);
+
+	detach(e, r);
+	e->n.failed++;
+	note_end(e);
+	pfx_request_leave(e, r, ev);
+}
