@@ -1,6 +1,7 @@
 /*
- * GGUF reader under arbitrary bytes. With libFuzzer (clang -fsanitize=fuzzer,address
- * -DPFX_FUZZ) this is a fuzz target; without it, `make check` replays tests/corpus/gguf.
+ * GGUF reader under arbitrary bytes. With libFuzzer (clang
+ * -fsanitize=fuzzer,address) this is a fuzz target; without it, `make check` replays
+ * tests/corpus/gguf.
  */
 #include "tests/fuzz.h"
 

@@ -4,7 +4,7 @@
  * UTF-8, and hold no control token; with spans, which the first bytes place, control
  * tokens come from inside them alone.
  *
- * With libFuzzer (clang -fsanitize=fuzzer,address -DPFX_FUZZ) this is a fuzz target;
+ * With libFuzzer (clang -fsanitize=fuzzer,address) this is a fuzz target;
  * without it, `make check` replays tests/corpus/tokenizer. The vocabularies are those of
  * tests/vectors, found by $top_srcdir.
  */

@@ -23,7 +23,7 @@
 #define BLOCKS 100u
 #define BLOCK_TOKENS 16u
 
-/* Bounds of the issue: what bf16 throughout would give. */
+/* What bf16 throughout would give. */
 #define KL_MAX 2e-4
 #define SAME_MIN 0.995
 #define PERPLEXITY_OFF_MAX 1e-3
