@@ -16,6 +16,8 @@
 
 #define STOP_MAX 64
 #define STOP_BYTES_MAX 4096
+/* The largest integer of the JSON library, for fields without an upper bound. */
+#define INT_TOP 9223372036854775807.0
 
 static const char *const op_names[] = {
 	[PFX_OP_NONE] = "",
@@ -125,11 +127,13 @@ static int read_id(struct reader *r, const char *key, struct pfx_id *out)
 
 /* ---- plain fields, by table ---- */
 
-enum field_type { BOOL, NOT_BOOL, INT, U32, REAL, U64, CHECK_BOOL, CHECK_INT };
+enum field_type { BOOL, NOT_BOOL, INT, U32, CAP, REAL, U64, CHECK_BOOL, CHECK_INT };
 
 /*
- * Fields that are one number or truth value. The CHECK_ types are hints that nothing uses
- * yet: they are held to their type all the same, so that a client's mistake shows today.
+ * Fields that are one number or truth value. CAP is a bound that a client may set as high as
+ * it likes: what is beyond 32 bits is as good as the most that fits. The CHECK_ types are
+ * hints that nothing uses yet: they are held to their type all the same, so that a client's
+ * mistake shows today.
  */
 static const struct field {
 	const char *name;
@@ -138,25 +142,25 @@ static const struct field {
 	size_t at;
 	double lo, hi;
 } fields[] = {
-	{ "max_tokens", U32, OP(GENERATE), offsetof(struct pfx_job, max_tokens), 0, UINT32_MAX },
+	{ "max_tokens", CAP, OP(GENERATE), offsetof(struct pfx_job, max_tokens), 0, INT_TOP },
 	{ "temperature", REAL, OP(GENERATE), offsetof(struct pfx_job, temperature), 0, 1000 },
-	{ "top_k", U32, OP(GENERATE), offsetof(struct pfx_job, top_k), 0, UINT32_MAX },
+	{ "top_k", CAP, OP(GENERATE), offsetof(struct pfx_job, top_k), 0, INT_TOP },
 	{ "top_p", REAL, OP(GENERATE), offsetof(struct pfx_job, top_p), 0, 1 },
 	{ "min_p", REAL, OP(GENERATE), offsetof(struct pfx_job, min_p), 0, 1 },
 	{ "repeat_penalty", REAL, OP(GENERATE), offsetof(struct pfx_job, repeat_penalty), 0.01, 100 },
-	{ "seed", U64, OP(GENERATE), offsetof(struct pfx_job, seed), 0, 9223372036854775807.0 },
+	{ "seed", U64, OP(GENERATE), offsetof(struct pfx_job, seed), 0, INT_TOP },
 	{ "ignore_eos", BOOL, OP(GENERATE), offsetof(struct pfx_job, ignore_eos), 0, 0 },
 	{ "logprobs", INT, OP(GENERATE) | OP(SCORE), offsetof(struct pfx_job, logprobs), 0, 20 },
 	{ "digest", BOOL, OP(GENERATE), offsetof(struct pfx_job, digest), 0, 0 },
 	{ "from", U32, OP(SCORE), offsetof(struct pfx_job, from), 1, UINT32_MAX },
 	{ "store", NOT_BOOL, OPS_RUN, offsetof(struct pfx_job, no_store), 0, 0 },
 	{ "progress", BOOL, OPS_RUN, offsetof(struct pfx_job, progress), 0, 0 },
-	{ "deadline_ms", U32, OPS_RUN, offsetof(struct pfx_job, deadline_ms), 1, UINT32_MAX },
+	{ "deadline_ms", CAP, OPS_RUN, offsetof(struct pfx_job, deadline_ms), 1, INT_TOP },
 	{ "special", BOOL, OP(TOKENIZE), offsetof(struct pfx_job, text_special), 0, 0 },
 	{ "add_generation_prompt", BOOL, OPS_CHAT, offsetof(struct pfx_job, add_generation_prompt),
 		0, 0 },
 	{ "last_turn", CHECK_BOOL, OPS_RUN, 0, 0, 0 },
-	{ "ttl_ms", CHECK_INT, OPS_RUN, 0, 0, 9223372036854775807.0 },
+	{ "ttl_ms", CHECK_INT, OPS_RUN, 0, 0, INT_TOP },
 	{ "priority", CHECK_INT, OPS_RUN, 0, -1e6, 1e6 },
 };
 
@@ -190,6 +194,8 @@ static int read_int(struct reader *r, const struct field *f, const json_t *v)
 		*(int *)out = (int)n;
 	} else if (f->type == U32) {
 		*(uint32_t *)out = (uint32_t)n;
+	} else if (f->type == CAP) {
+		*(uint32_t *)out = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 	} else if (f->type == U64) {
 		*(uint64_t *)out = (uint64_t)n;
 	}
@@ -356,6 +362,17 @@ static int read_messages(struct reader *r, json_t *v)
 	}
 	job->prompt = PFX_PROMPT_CHAT;
 	job->messages = json_incref(v);
+	return 0;
+}
+
+/* Held to their types also where there are no messages. */
+static int read_companions(struct reader *r)
+{
+	struct pfx_job *job = r->m->job;
+
+	if ((1u << r->m->op & OPS_CHAT) == 0) {
+		return 0;
+	}
 	if (companion(r, "tools", JSON_ARRAY, &job->tools) < 0
 		|| companion(r, "documents", JSON_ARRAY, &job->documents) < 0
 		|| companion(r, "chat_template_kwargs", JSON_OBJECT, &job->kwargs) < 0) {
@@ -494,7 +511,8 @@ static int read_job(struct reader *r)
 		}
 		m->stream = json_is_true(stream);
 	}
-	if (read_names(r) < 0 || read_fields(r) < 0 || read_stop(r) < 0 || read_input(r) < 0) {
+	if (read_names(r) < 0 || read_fields(r) < 0 || read_stop(r) < 0 || read_input(r) < 0
+		|| read_companions(r) < 0) {
 		return -1;
 	}
 	m->job->has_seed = m->op == PFX_OP_GENERATE && json_object_get(r->root, "seed") != NULL;

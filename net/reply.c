@@ -56,6 +56,9 @@ int pfx_reply_init(struct pfx_reply *r, const struct pfx_msg *m)
 	memset(r, 0, sizeof(*r));
 	r->op = m->op;
 	r->stream = m->stream;
+	/* Told by what was asked, so that a reply without tokens has its empty lists too. */
+	r->has_logprobs = m->job != NULL && m->job->logprobs >= 0;
+	r->has_digests = m->job != NULL && m->job->digest;
 	pfx_reply_begin(&head, &m->id, "");
 	if (head.len > 0) {
 		head.len--; /* the event's closing quote: each line brings its own name */
@@ -124,14 +127,12 @@ static int collect(struct pfx_reply *r, const struct pfx_event *ev)
 	separate(&r->tokens, r->n_tokens);
 	pfx_jw_u64(&r->tokens, ev->token);
 	if (ev->has_logprob) {
-		r->has_logprobs = 1;
 		separate(&r->logprobs, r->n_tokens);
 		pfx_jw_real(&r->logprobs, ev->logprob);
 		separate(&r->top, r->n_tokens);
 		put_top(&r->top, ev->top, ev->n_top);
 	}
 	if (ev->has_digest) {
-		r->has_digests = 1;
 		separate(&r->digests, r->n_tokens);
 		pfx_jw_hex64(&r->digests, ev->digest);
 	}
