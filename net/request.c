@@ -349,6 +349,13 @@ void pfx_request_event(struct pfx_server *s, struct pfx_event *ev)
 	request_free(s, r);
 }
 
+void pfx_request_cancel_all(struct pfx_conn *c)
+{
+	for (uint32_t i = 0; i < c->n_requests; i++) {
+		pfx_engine_cancel(c->srv->engine, c->requests[i]->number);
+	}
+}
+
 void pfx_request_orphan_all(struct pfx_conn *c)
 {
 	for (uint32_t i = 0; i < c->n_requests; i++) {

@@ -22,6 +22,8 @@
 #define ACCEPTS_PER_TURN 64
 #define EVENTS_PER_TURN 512
 #define DRAIN_NS 30000000000u
+/* How long before the bound what still runs is cancelled, so that it ends in a last line. */
+#define DRAIN_CANCEL_NS 1000000000u
 /* With all requests ended, how long unread replies may still hold up a drain. */
 #define DRAIN_UNREAD_NS 5000000000u
 /* Out of descriptors: how long until we try again. */
@@ -515,6 +517,12 @@ static void check_drained(struct pfx_server *s)
 
 	if (!s->draining) {
 		return;
+	}
+	if (now > s->drain_end_ns - DRAIN_CANCEL_NS && !s->drain_cancelled) {
+		s->drain_cancelled = 1;
+		pfx_list_for(it, &s->conns) {
+			pfx_request_cancel_all(pfx_container_of(it, struct pfx_conn, link));
+		}
 	}
 	if (now > s->drain_end_ns) {
 		pfx_warn("net", "drain took too long, giving up requests=%u", s->n_requests);

@@ -54,6 +54,7 @@ struct pfx_server {
 	struct pfx_net_counters count;
 	int listening;
 	int draining, forced;
+	int drain_cancelled;    /* what still ran shortly before the bound was told to end */
 	uint64_t drain_end_ns;  /* the bound */
 	uint64_t drain_idle_ns; /* since when only unread replies hold the drain up; 0: not yet */
 };
@@ -74,6 +75,8 @@ void pfx_request_run(struct pfx_conn *c, struct pfx_msg *m, uint64_t received_ns
 void pfx_request_event(struct pfx_server *s, struct pfx_event *ev);
 /* The client is gone: its jobs are cancelled, their events will be dropped. */
 void pfx_request_orphan_all(struct pfx_conn *c);
+/* Its jobs end within a step, each with its last line. */
+void pfx_request_cancel_all(struct pfx_conn *c);
 
 /* server.c */
 void pfx_server_drain(struct pfx_server *s);
