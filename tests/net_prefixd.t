@@ -63,13 +63,13 @@ for arg, good, bad in (
         ("--max-requests", ["1"], ["x"]),
         ("--queue", ["1"], ["x"]),
         ("--context", ["100"], ["x"]),
-        ("--block-tokens", ["1", "16"], ["x", "5000"]),
+        ("--block-tokens", ["1", "16"], ["x", "512"]),
         ("--logits-memory", ["0", "1M"], ["x"]),
         ("--max-connections", ["1"], ["0"]),
         ("--max-in-flight", ["1"], ["0"]),
         ("--max-line", ["1024", "1M"], ["10", "2G"]),
         ("--max-unread", ["64K"], ["1"]),
-        ("--idle-timeout", ["0", "0.5", "60"], ["-1", "x", "1m"]),
+        ("--idle-timeout", ["0", "0.5", "60"], ["-1", "x", "1m", "0x10", " 5", "+3"]),
         ("--template-time", ["2025-03-09T14:05:06"], ["2025-03-09", "2025-02-30T00:00:00", "now",
                                                      "2025-03-09T14:05:06Z"]),
         ("--log-level", ["error", "debug"], ["loud"]),
@@ -78,6 +78,7 @@ for arg, good, bad in (
         same(run(arg, v, "--check-config")[:2], (0, "ok\n"), "%s %s" % (arg, v))
     for v in bad:
         refused("%s %s is refused" % (arg, v), arg, arg, v, "--check-config")
+refused("a size has an upper bound, and says so", "a size from 1024 to 1073741824", "--max-line", "2G")
 same(run("--threads", "x", "--threads", "2", "--check-config")[0], 2, "each value is looked at")
 s = Server("--threads", "5", "--threads", "3")
 same(s.connect().ask(op="hello", id=1)["threads"], 3, "of a repeated option the last one wins")
@@ -115,6 +116,12 @@ for text, word in (("threads = 4\nfrob = 1\n", ":2: "), ("threads = x\n", ":1: t
                    ("host_memory = 1G\n", ":1: host-memory"), ("check-config = 1\n", ":1: "),
                    ("config = x\n", ":1: "), ("log-level = loud\n", ":1: log-level")):
     refused("config %r" % text, word, "--config", config(text))
+
+for what in ("/", "/dev/zero", "/dev/null"):
+    refused("config %s" % what, "prefixd: config %s is not a regular file" % what, "--config", what)
+with open(path("long.conf"), "w") as f:
+    f.write("#" * (1 << 20) + "\n")
+refused("a config file of more than 1 MiB", "long.conf", "--config", path("long.conf"))
 
 # ---- listening ----
 

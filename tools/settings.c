@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -76,8 +77,8 @@ static const struct setting {
 		"Memory for keys and values" },
 	{ "logits-memory", "SIZE", NULL, SIZE, G_MEMORY, AT(logits_memory), 0, 1e18, "64M",
 		"Memory for the logits that are kept where prompts ended" },
-	{ "block-tokens", "N", NULL, U32, G_MEMORY, AT(block_tokens), 0, 1024, NULL,
-		"Positions of a block; 0 is 32" },
+	{ "block-tokens", "N", NULL, U32, G_MEMORY, AT(block_tokens), 0, 256, NULL,
+		"Positions of a block, a power of two; 0 is 32" },
 	{ "host-memory", "SIZE", "off", LATER, G_MEMORY, 0, 0, 0, "off", "The host tier, or off" },
 	{ "store", "DIR", "off", LATER, G_MEMORY, 0, 0, 0, NULL, "The disk tier's folder" },
 	{ "store-size", "SIZE", "off|0", LATER, G_MEMORY, 0, 0, 0, NULL, "The disk tier's bound" },
@@ -103,6 +104,7 @@ static const struct setting {
 
 #define N_SETTINGS (sizeof(settings) / sizeof(settings[0]))
 #define FIRST_KEY 256
+#define CONFIG_BYTES_MAX (1 << 20)
 
 /* ---- values ---- */
 
@@ -158,7 +160,7 @@ static int set_number(const struct setting *d, void *to, const char *value, char
 		rc = -EINVAL;
 	}
 	if (rc < 0 || (double)v < d->lo || (double)v > d->hi) {
-		snprintf(wanted, sizeof(wanted), d->type == SIZE ? "a size of %.0f or more, like 512M"
+		snprintf(wanted, sizeof(wanted), d->type == SIZE ? "a size from %.0f to %.0f, like 512M"
 			: "a whole number from %.0f to %.0f", d->lo, d->hi);
 		return bad_value(d, value, wanted, err, errlen);
 	}
@@ -176,7 +178,8 @@ static int set_seconds(const struct setting *d, void *to, const char *value, cha
 	char *end;
 	double v = strtod(value, &end);
 
-	if (end == value || *end != 0 || !(v >= d->lo && v <= d->hi)) {
+	/* strtod takes more than people write: blanks in front, a sign, hexadecimals. */
+	if (strspn(value, "0123456789.") != strlen(value) || end == value || *end != 0 || !(v >= d->lo && v <= d->hi)) {
 		return bad_value(d, value, "a number of seconds", err, errlen);
 	}
 	*(uint32_t *)to = (uint32_t)(v * 1000 + 0.5);
@@ -364,8 +367,17 @@ static int read_config(struct pfx_settings *s, const char *path, char *err, size
 	char names[N_SETTINGS][32];
 	size_t n = 0;
 	cfg_t *cfg;
+	struct stat st;
 	int rc;
 
+	/* Looked at first: the library ends the program at a directory, and reads devices for ever. */
+	if (stat(path, &st) < 0) {
+		return pfx_fail(-errno, err, errlen, "config %s: %s", path, strerror(errno));
+	}
+	if (!S_ISREG(st.st_mode) || st.st_size > CONFIG_BYTES_MAX) {
+		return pfx_fail(-EINVAL, err, errlen, "config %s is not a regular file of at most %d bytes",
+			path, CONFIG_BYTES_MAX);
+	}
 	for (size_t i = 0; i < N_SETTINGS; i++) {
 		if (settings[i].type == CONFIG || settings[i].type == FLAG) {
 			continue;
