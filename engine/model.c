@@ -50,7 +50,13 @@ static int open_kv(struct pfx_model *m, const struct pfx_gguf *g, const struct p
 			" bytes, expected at least the %zu of one block of %u tokens",
 			o->kv_bytes_max, m->block_bytes, o->block_tokens);
 	}
-	m->n_blocks = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX - 1;
+	if (n >= UINT32_MAX) {
+		return pfx_fail(-EINVAL, err, errlen,
+			"device memory is limited to %" PRIu64
+			" bytes, expected fewer than %u blocks of %zu bytes",
+			o->kv_bytes_max, UINT32_MAX, m->block_bytes);
+	}
+	m->n_blocks = (uint32_t)n;
 	rc = m->ops->kv_open(m->dev, &m->kv_shape, m->n_blocks, &m->kv);
 	if (rc == PFX_E_UNSUPPORTED) {
 		return pfx_fail(rc, err, errlen,

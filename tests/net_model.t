@@ -117,6 +117,11 @@ def every_op(server, name):
 every_op(Server("--model", tiny), "tiny model")
 every_op(Server("--model", tiny, "--device-memory", "200K", "--block-tokens", "8", "--max-requests", "3",
                 "--chunk-tokens", "7"), "tiny model, little memory")
+huge = subprocess.run([net_harness.FAKE, "--model", tiny, "--device-memory", "1000T"], capture_output=True,
+                      text=True, timeout=20)
+same(huge.returncode, 1, "more blocks than can be counted are refused at once")
+ok(huge.stderr.startswith("prefixd: device memory is limited to 1099511627776000 bytes, expected fewer"),
+   "... with the figures", huge.stderr)
 if os.environ.get("PREFIXD_MODEL"):
     every_op(Server("--model", os.environ["PREFIXD_MODEL"]), "PREFIXD_MODEL")
 else:
