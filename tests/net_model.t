@@ -70,6 +70,12 @@ def every_op(server, name):
         same((chat["event"], adds_up(chat)), ("done", True), "chat")
     same(c.ask(op="generate", id=1, tokens=[hello["vocab"]])["code"], "bad_request", "a wrong token id")
     same(c.ask(op="generate", id=1, tokens=ids * 4000)["code"], "too_long", "a prompt that cannot fit")
+    c.send(op="tokenize", id=1, text="ab " * 4000000)
+    c.send(op="generate", id=2, prompt="short", max_tokens=1, stream=False)
+    c.send(op="tokenize", id=3, messages=[]) if hello["chat_template"] else None
+    c.send(op="tokenize", id=4, text="short")
+    order = [c.recv()["id"] for _ in range(4 if hello["chat_template"] else 3)]
+    same((order[-1], order.index(2) < order.index(1)), (1, True), "a long text holds up no short one")
     stats = c.ask(op="stats", id=1)
     dev = stats["tiers"]["device"]
     same(dev["blocks"], dev["free"] + dev["cached"] + dev["running"], "stats: blocks add up")
