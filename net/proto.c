@@ -622,7 +622,8 @@ void pfx_proto_parse(struct pfx_msg *m, const char *line, size_t n, size_t line_
 	m->stream = 1;
 	rc = pfx_scan(&r.scan, line, n);
 	if (rc == PFX_E_LIMIT) {
-		bad(m, PFX_FAULT_BAD_REQUEST, "the line nests deeper than %d", PFX_SCAN_DEPTH_MAX);
+		bad(m, PFX_FAULT_BAD_REQUEST, "the line nests deeper than %d or has more than %u values",
+			PFX_SCAN_DEPTH_MAX, PFX_SCAN_VALUES_MAX);
 	} else if (rc < 0) {
 		no_memory(m);
 	} else {

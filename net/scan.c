@@ -9,6 +9,7 @@
 
 struct cursor {
 	const char *p, *end;
+	uint32_t n_values; /* of those that are left to the library, or so */
 };
 
 static void skip_space(struct cursor *c)
@@ -97,7 +98,11 @@ static int skip_value(struct cursor *c)
 				return 0;
 			}
 		} else if (b == '[' || b == '{') {
-			if (++depth >= PFX_SCAN_DEPTH_MAX) {
+			if (++depth >= PFX_SCAN_DEPTH_MAX || ++c->n_values > PFX_SCAN_VALUES_MAX) {
+				return PFX_E_LIMIT;
+			}
+		} else if (b == ',') {
+			if (++c->n_values > PFX_SCAN_VALUES_MAX) {
 				return PFX_E_LIMIT;
 			}
 		} else if (b == ']' || b == '}') {
@@ -284,7 +289,7 @@ static void cut(struct pfx_scan *s, struct cursor *c, const char **copied, const
 static int lift_string(struct pfx_scan *s, struct cursor *c, char **slot, size_t *slot_len,
 	const char **copied)
 {
-	struct cursor in = { c->p + 1, c->end };
+	struct cursor in = { c->p + 1, c->end, 0 };
 	size_t room = (size_t)(c->end - c->p);
 	char *out = *slot != NULL ? NULL : pfx_malloc(room), *fit;
 
@@ -307,7 +312,7 @@ static int lift_string(struct pfx_scan *s, struct cursor *c, char **slot, size_t
 
 static int lift_tokens(struct pfx_scan *s, struct cursor *c, const char **copied)
 {
-	struct cursor in = { c->p + 1, c->end };
+	struct cursor in = { c->p + 1, c->end, 0 };
 	uint32_t *out, *fit;
 
 	if (s->tokens != NULL) {
@@ -354,6 +359,9 @@ static int scan_members(struct pfx_scan *s, struct cursor *c, const char **copie
 		size_t key_len;
 		int rc;
 
+		if (++c->n_values > PFX_SCAN_VALUES_MAX) {
+			return PFX_E_LIMIT;
+		}
 		skip_space(c);
 		if (!take(c, '"')) {
 			return 0;
@@ -380,14 +388,16 @@ static int scan_members(struct pfx_scan *s, struct cursor *c, const char **copie
 
 int pfx_scan(struct pfx_scan *s, const char *line, size_t n)
 {
-	struct cursor c = { line, line + n };
+	struct cursor c = { line, line + n, 0 };
 	const char *copied = line;
 	int rc;
 
 	memset(s, 0, sizeof(*s));
 	skip_space(&c);
 	if (!take(&c, '{')) {
-		return 0;
+		/* No object: the library says so, once it has read what there is. */
+		rc = skip_value(&c);
+		return rc < 0 ? rc : 0;
 	}
 	rc = scan_members(s, &c, &copied);
 	if (rc > 0 && copied != line) {

@@ -24,6 +24,11 @@
 #define PFX_SCAN_MIN 64
 /* Arrays and objects may nest this deep, the line's own object counted. */
 #define PFX_SCAN_DEPTH_MAX 128
+/*
+ * And so many values a line may have, those that are lifted counted as one: the library
+ * takes up to 250 bytes for each, so that 16 MiB of {} would be more than a gigabyte.
+ */
+#define PFX_SCAN_VALUES_MAX 524288u
 
 struct pfx_scan {
 	struct pfx_buf rest; /* what the library is to parse; empty: the line itself */
@@ -34,7 +39,7 @@ struct pfx_scan {
 };
 
 /*
- * 0, also when nothing was lifted; PFX_E_LIMIT when the line nests too deep; -ENOMEM.
+ * 0, also when nothing was lifted; PFX_E_LIMIT when the line nests too deep or has too many values; -ENOMEM.
  * pfx_scan_free is due in every case.
  */
 int pfx_scan(struct pfx_scan *s, const char *line, size_t n);

@@ -380,6 +380,18 @@ for top in (2 ** 32 - 1, 2 ** 32, 2 ** 63 - 1):
 same(c.ask(op="generate", id=1, messages=[], tools=None, documents=[], prompt_bytes_=1,
            chat_template_kwargs={"a": 1})["event"], "done", "messages with companions")
 
+most = 524288
+for line, fine in ((b'{"id":1,"op":"ping","x":[' + b"1," * (most - 5) + b"1]}", True),
+                   (b'{"id":1,"op":"ping","x":[' + b"1," * most + b"1]}", False),
+                   (b'{"id":1,"op":"render","messages":[' + b"{}," * most + b"{}]}", False),
+                   (b'{"id":1,"op":"ping",' + b'"x":1,' * most + b'"y":1}', False),
+                   (b"[" + b"{}," * most + b"{}]", False),
+                   (b'{"id":1,"op":"tokenize","text":"%s"}' % (b"," * most), True)):
+    c.raw(line + b"\n")
+    r = c.recv()
+    same((r["id"], r.get("code")), (1, None) if fine else (None, "bad_request"),
+         "values in a line of %d bytes" % len(line))
+
 before = c.ask(op="stats", id=1)["requests"]["failed"]
 c.ask(op="generate", id=1, prompt="")
 c.ask(op="warm", id=1, prompt="a", deadline_ms=-1)
