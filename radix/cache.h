@@ -33,6 +33,7 @@ struct pfx_path;
 enum pfx_policy {
 	PFX_POLICY_LRU, /* leaf LRU */
 	PFX_POLICY_FIFO,
+	PFX_POLICY_DEFAULT, /* leaf LRU, corrected by what the past says (radix/README.md) */
 };
 
 struct pfx_cache_opts {
@@ -125,6 +126,12 @@ uint32_t pfx_path_mark(struct pfx_path *path);
  * blocks are freed when it closes. What it has published stays.
  */
 void pfx_path_keep_private(struct pfx_path *path);
+
+/*
+ * The reply to the path's request was so many tokens long. For those who publish no replies
+ * (a simulator); otherwise what was published behind the tokens of the open is the reply.
+ */
+void pfx_path_reply(struct pfx_path *path, uint32_t n_tokens);
 
 uint32_t pfx_path_len(const struct pfx_path *path);
 /* The table: block i holds positions [i*B, (i+1)*B). Valid until the next call on path. */

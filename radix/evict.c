@@ -32,7 +32,7 @@ static struct pfx_node *lru_victim(const struct pfx_evict *evict)
 }
 
 /* What is wrong with a node that waits, by any policy. */
-static const char *check_held(const struct pfx_node *x)
+const char *pfx_evict_check_held(const struct pfx_node *x)
 {
 	if (x->pins > 0 || x->state != PFX_NODE_LINKED) {
 		return "a node that is held waits for eviction";
@@ -48,8 +48,8 @@ static const char *lru_check(const struct pfx_evict *evict, uint64_t unpinned, u
 	pfx_list_for(it, &evict->oldest) {
 		const struct pfx_node *x = pfx_container_of(it, struct pfx_node, order);
 
-		if (check_held(x) != NULL) {
-			return check_held(x);
+		if (pfx_evict_check_held(x) != NULL) {
+			return pfx_evict_check_held(x);
 		}
 		if (x->age < age) {
 			return "the eviction order is not by age";
@@ -82,26 +82,16 @@ static int fifo_open(struct pfx_evict *evict, uint32_t n_blocks)
 	return evict->born == NULL ? -ENOMEM : 0;
 }
 
-static pfx_block_t last_block(const struct pfx_evict *evict, const struct pfx_node *x)
-{
-	return pfx_node_blocks(x, evict->shift)[pfx_node_n_blocks(x, evict->shift) - 1];
-}
-
-static int waits(const struct pfx_node *x)
-{
-	return x->order.next != &x->order;
-}
-
 static void fifo_add(struct pfx_evict *evict, struct pfx_node *x)
 {
 	if (x->kids == NULL) {
-		pfx_heap_push(&evict->leaves, x, evict->born[last_block(evict, x)]);
+		pfx_heap_push(&evict->leaves, x, evict->born[pfx_evict_last(evict, x)]);
 	}
 }
 
 static void fifo_remove(struct pfx_evict *evict, struct pfx_node *x)
 {
-	if (waits(x)) {
+	if (pfx_heap_has(x)) {
 		pfx_heap_remove(&evict->leaves, x);
 	}
 }
@@ -125,12 +115,11 @@ static void fifo_born(struct pfx_evict *evict, const pfx_block_t *blocks, uint32
 	}
 }
 
-/* A heap of leaves; *n is raised by how many there are. */
-static const char *check_heap(const struct pfx_heap *heap, uint64_t *n)
+const char *pfx_evict_check_heap(const struct pfx_heap *heap, uint64_t *n)
 {
 	for (const struct pfx_node *x = heap->top; x != NULL; x = pfx_heap_next(x)) {
-		if (check_held(x) != NULL) {
-			return check_held(x);
+		if (pfx_evict_check_held(x) != NULL) {
+			return pfx_evict_check_held(x);
 		}
 		if (x->kids != NULL) {
 			return "a node with children waits among the leaves";
@@ -146,7 +135,7 @@ static const char *check_heap(const struct pfx_heap *heap, uint64_t *n)
 static const char *fifo_check(const struct pfx_evict *evict, uint64_t unpinned, uint64_t leaves)
 {
 	uint64_t n = 0;
-	const char *problem = check_heap(&evict->leaves, &n);
+	const char *problem = pfx_evict_check_heap(&evict->leaves, &n);
 
 	(void)unpinned;
 	if (problem == NULL && n != leaves) {
@@ -155,9 +144,16 @@ static const char *fifo_check(const struct pfx_evict *evict, uint64_t unpinned, 
 	return problem;
 }
 
+static void fifo_close(struct pfx_evict *evict)
+{
+	pfx_free(evict->born);
+	evict->born = NULL;
+}
+
 static const struct pfx_policy_ops fifo = {
 	.name = "fifo",
 	.open = fifo_open,
+	.close = fifo_close,
 	.add = fifo_add,
 	.remove = fifo_remove,
 	.cut = fifo_cut,
@@ -171,6 +167,7 @@ static const struct pfx_policy_ops fifo = {
 static const struct pfx_policy_ops *const policies[] = {
 	[PFX_POLICY_LRU] = &lru,
 	[PFX_POLICY_FIFO] = &fifo,
+	[PFX_POLICY_DEFAULT] = &pfx_policy_adapt,
 };
 
 int pfx_evict_open(struct pfx_evict *evict, enum pfx_policy policy, uint32_t n_blocks,
@@ -186,6 +183,7 @@ int pfx_evict_open(struct pfx_evict *evict, enum pfx_policy policy, uint32_t n_b
 
 void pfx_evict_close(struct pfx_evict *evict)
 {
-	pfx_free(evict->born);
-	evict->born = NULL;
+	if (evict->ops != NULL && evict->ops->close != NULL) {
+		evict->ops->close(evict);
+	}
 }

@@ -14,6 +14,8 @@
  *            is O(1).
  *   fifo     The leaf whose last block was computed first. A heap of the unpinned leaves, by a
  *            time for each block; O(log n).
+ *   default  Leaf LRU among blocks of a class, and between classes what the past says of them
+ *            (radix/adapt.c). A heap of leaves for each class; O(log n + classes).
  *
  * Nothing here takes memory after pfx_evict_open, so nothing but that can fail.
  */
@@ -25,8 +27,9 @@ struct pfx_evict;
 
 struct pfx_policy_ops {
 	const char *name;
-	/* What it keeps for each block of the pool; -ENOMEM. NULL: nothing. */
+	/* What it keeps for each block of the pool; -ENOMEM. NULL: nothing. A failed one is closed. */
 	int (*open)(struct pfx_evict *evict, uint32_t n_blocks);
+	void (*close)(struct pfx_evict *evict);
 
 	/* x lost its last pin just now; children are told before their parents. */
 	void (*add)(struct pfx_evict *evict, struct pfx_node *x);
@@ -39,8 +42,18 @@ struct pfx_policy_ops {
 	/* The leaf whose last block goes next, or NULL. */
 	struct pfx_node *(*victim)(const struct pfx_evict *evict);
 
+	/* What follows may be NULL, as add_above and cut may. */
+
 	/* These blocks, in the order of a prefix, got their first tokens from a path. */
 	void (*born)(struct pfx_evict *evict, const pfx_block_t *blocks, uint32_t n, uint64_t clock);
+	/* A block in the tree is full now and ends the prefix of this digest. */
+	void (*filled)(struct pfx_evict *evict, pfx_block_t block, uint64_t digest);
+	/* A path was opened on these, or, from the second time on, followed on to more. */
+	void (*hit)(struct pfx_evict *evict, const pfx_block_t *blocks, uint32_t n);
+	/* A path that held these lets go. Its reply was so many tokens long. */
+	void (*used)(struct pfx_evict *evict, const pfx_block_t *blocks, uint32_t n, uint32_t reply);
+	/* A block leaves the tree. */
+	void (*gone)(struct pfx_evict *evict, pfx_block_t block);
 
 	/*
 	 * Walks what waits, of so many unpinned nodes of which so many have no children. Returns
@@ -55,7 +68,21 @@ struct pfx_evict {
 	struct pfx_list oldest; /* lru: ring; next is the victim, prev the youngest */
 	struct pfx_heap leaves; /* fifo */
 	uint64_t *born;         /* fifo: when each block was computed, by the cache's clock */
+	struct pfx_adapt *adapt; /* default: radix/adapt.c */
 };
+
+extern const struct pfx_policy_ops pfx_policy_adapt;
+
+/* The last block of x. */
+static inline pfx_block_t pfx_evict_last(const struct pfx_evict *evict, const struct pfx_node *x)
+{
+	return pfx_node_blocks(x, evict->shift)[pfx_node_n_blocks(x, evict->shift) - 1];
+}
+
+/* For the checks of policies. A sentence, or NULL. */
+const char *pfx_evict_check_held(const struct pfx_node *x);
+/* Of a heap of leaves; *n is raised by how many there are. */
+const char *pfx_evict_check_heap(const struct pfx_heap *heap, uint64_t *n);
 
 /* -EINVAL: no such policy; -ENOMEM. A failed open needs a close too. */
 int pfx_evict_open(struct pfx_evict *evict, enum pfx_policy policy, uint32_t n_blocks,

@@ -15,6 +15,12 @@ struct pfx_heap {
 };
 
 void pfx_heap_push(struct pfx_heap *heap, struct pfx_node *x, uint64_t rank);
+/* Is x in a heap? Of nodes in no list. */
+static inline int pfx_heap_has(const struct pfx_node *x)
+{
+	return x->order.next != &x->order;
+}
+
 void pfx_heap_remove(struct pfx_heap *heap, struct pfx_node *x);
 /* Does a go before b? */
 int pfx_heap_before(const struct pfx_node *a, const struct pfx_node *b);

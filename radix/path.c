@@ -132,6 +132,10 @@ int pfx_path_open(struct pfx_cache *cache, struct pfx_space *space, const uint32
 	if (found.mark != PFX_MARK_NONE) {
 		pfx_marks_touch(&cache->marks, found.mark);
 	}
+	path->n_open = n;
+	if (cache->evict.ops->hit != NULL) {
+		cache->evict.ops->hit(&cache->evict, path->table, path->n_tree);
+	}
 	if (hit != NULL) {
 		*hit = found;
 	}
@@ -174,6 +178,9 @@ int64_t pfx_path_follow(struct pfx_path *path, const uint32_t *tokens, uint32_t 
 	path->n_blocks = path->n_tree = blocks_for(cache, at.pos);
 	path->len = path->in_tree = at.pos;
 	move_pin(path, x);
+	if (cache->evict.ops->hit != NULL) {
+		cache->evict.ops->hit(&cache->evict, path->table + from, path->n_tree - from);
+	}
 	return path->len;
 }
 
@@ -426,6 +433,24 @@ const pfx_block_t *pfx_path_blocks(const struct pfx_path *path, uint32_t *n)
 	return path->table;
 }
 
+void pfx_path_reply(struct pfx_path *path, uint32_t n_tokens)
+{
+	path->reply = n_tokens;
+}
+
+static void tell_used(struct pfx_path *path)
+{
+	struct pfx_evict *evict = &path->cache->evict;
+	uint32_t reply = path->reply;
+
+	if (reply == 0 && path->in_tree > path->n_open) {
+		reply = path->in_tree - path->n_open;
+	}
+	if (evict->ops->used != NULL) {
+		evict->ops->used(evict, path->table, path->n_tree, reply);
+	}
+}
+
 void pfx_path_close(struct pfx_path *path)
 {
 	if (path == NULL) {
@@ -438,6 +463,7 @@ void pfx_path_close(struct pfx_path *path)
 		if (path->node->writer == path) {
 			path->node->writer = NULL;
 		}
+		tell_used(path);
 		pfx_unpin(path->cache, path->node);
 	}
 	pfx_list_remove(&path->link);

@@ -98,6 +98,9 @@ static void drop_last(struct pfx_cache *cache, struct pfx_node *x)
 	x->digest = digest;
 	cache->tokens -= x->n - keep;
 	x->n = keep;
+	if (cache->evict.ops->gone != NULL) {
+		cache->evict.ops->gone(&cache->evict, block);
+	}
 	pfx_pool_release(&cache->pool, block);
 	if (cache->evict.ops->cut != NULL) {
 		cache->evict.ops->cut(&cache->evict, x);

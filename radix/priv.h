@@ -53,6 +53,8 @@ struct pfx_path {
 	uint32_t n_tree;        /* table[0..n_tree) belong to nodes, the rest to this path */
 	uint32_t len;           /* positions with KV */
 	uint32_t in_tree;       /* the first so many of them are published; <= len */
+	uint32_t n_open;        /* tokens that it was opened with */
+	uint32_t reply;         /* told by pfx_path_reply, or 0 */
 	int apart;              /* private or flushed: publishes no more */
 };
 

@@ -164,6 +164,10 @@ void pfx_node_append(struct pfx_cache *cache, struct pfx_node *x, const uint32_t
 	for (; full < x->n >> cache->shift; full++) {
 		x->digest = pfx_digest_step(x->digest,
 			pfx_ghosts_hash(&cache->ghosts, x->run + ((size_t)full << cache->shift), B));
+		if (cache->evict.ops->filled != NULL) {
+			cache->evict.ops->filled(&cache->evict,
+				pfx_node_blocks(x, cache->shift)[full], x->digest);
+		}
 	}
 	if (jumps && x->n >= B) {
 		pfx_jump_add(&cache->jump, x, first_digest(cache, x));
@@ -180,6 +184,9 @@ void pfx_node_free(struct pfx_cache *cache, struct pfx_node *x)
 	PFX_ASSERT(x->writer == NULL);
 	pfx_marks_cut(&cache->marks, x, 0);
 	for (uint32_t i = n; i-- > 0;) {
+		if (cache->evict.ops->gone != NULL) {
+			cache->evict.ops->gone(&cache->evict, blocks[i]);
+		}
 		pfx_pool_release(&cache->pool, blocks[i]);
 	}
 	cache->index_bytes -= sizeof(*x) + run_bytes(cache, x->cap);

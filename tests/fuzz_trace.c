@@ -39,7 +39,7 @@ static void check_blocks(const struct pfx_trace *t)
 
 static void check_policies(const struct pfx_trace *t)
 {
-	static const enum pfx_policy all[] = { PFX_POLICY_LRU, PFX_POLICY_FIFO };
+	static const enum pfx_policy all[] = { PFX_POLICY_LRU, PFX_POLICY_FIFO, PFX_POLICY_DEFAULT };
 	struct pfx_replay r = { .check = 1 };
 
 	for (uint32_t capacity = 1; capacity < t->n_distinct + 2; capacity = capacity * 2 + 1) {

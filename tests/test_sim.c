@@ -24,6 +24,7 @@ static const struct named {
 	{ "lru", PFX_POLICY_LRU, NULL },
 	{ "fifo", 0, pfx_replay_fifo },
 	{ "leaf-fifo", PFX_POLICY_FIFO, NULL },
+	{ "default", PFX_POLICY_DEFAULT, NULL },
 	{ "belady", 0, pfx_replay_belady },
 };
 
@@ -114,9 +115,19 @@ static void near(const struct pfx_trace *t, uint64_t hits, double want, const ch
 		want);
 }
 
+/* default: never far behind lru; the share of the way from lru to belady. */
+static double share_of_gap(const struct pfx_trace *t, const struct row *r)
+{
+	double rate = 100.0 * (double)hits_of(t, "default", r->capacity, 0) / (double)pfx_trace_refs(t);
+
+	ok(rate > r->lru - 0.5, "default of %u blocks: %.2f, lru has %.2f", r->capacity, rate, r->lru);
+	return (rate - r->lru) / (r->belady - r->lru);
+}
+
 static void test_whole(const char *folder, const struct whole *w)
 {
 	struct pfx_trace t = PFX_TRACE_INIT;
+	double share = 0, gap;
 
 	if (load(&t, folder, w->name) == 0) {
 		near(&t, pfx_replay_ceiling(&t), w->ceiling, "ceiling", 0);
@@ -125,6 +136,12 @@ static void test_whole(const char *folder, const struct whole *w)
 			near(&t, hits_of(&t, "lru", r->capacity, 0), r->lru, "lru", r->capacity);
 			near(&t, hits_of(&t, "belady", r->capacity, 0), r->belady, "belady",
 				r->capacity);
+			gap = share_of_gap(&t, r);
+			share += r > w->rows && r < w->rows + 4 ? gap / 3 : 0;
+		}
+		if (w == wholes) {
+			ok(share >= 0.15, "default goes %.1f %% of the way from lru to belady, mean of "
+				"2,000, 4,000 and 8,000 blocks", share * 100);
 		}
 	}
 	pfx_trace_free(&t);

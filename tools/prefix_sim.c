@@ -32,6 +32,7 @@ static const struct policy {
 	{ "lru", PFX_POLICY_LRU, NULL },
 	{ "fifo", 0, pfx_replay_fifo },
 	{ "leaf-fifo", PFX_POLICY_FIFO, NULL },
+	{ "default", PFX_POLICY_DEFAULT, NULL },
 	{ "belady", 0, pfx_replay_belady },
 };
 
@@ -170,7 +171,8 @@ static const char doc[] =
 	"\v"
 	"The policies: lru, of the blocks that no cached one stands behind (the leaves) the one not "
 	"used for longest goes first; fifo, the block that came first, leaf or not; leaf-fifo, the "
-	"leaf that came first; belady, the block that will not be used for longest, which no server "
+	"leaf that came first; default, lru corrected by what the past says of blocks used as "
+	"often, by requests with replies as long; belady, the block that will not be used for longest, which no server "
 	"can know and none can beat. The ceiling is the hit rate of a cache that never lets go.\n\n"
 	"A request counts as cached the longest run of its first blocks that are there; then all "
 	"its blocks are; then the policy lets blocks go until the cache has its size again.\n\n"

@@ -23,9 +23,11 @@ uint64_t pfx_replay_ceiling(const struct pfx_trace *t)
 
 /* ---- the real tree ---- */
 
-static int run_request(struct pfx_cache *cache, struct pfx_space *space, const uint32_t *tokens,
-	uint32_t n, uint64_t *hits)
+static int run_request(struct pfx_cache *cache, struct pfx_space *space, const struct pfx_trace *t,
+	uint32_t i, uint64_t *hits)
 {
+	const uint32_t *tokens = t->blocks + t->first[i];
+	uint32_t n = (uint32_t)(t->first[i + 1] - t->first[i]);
 	struct pfx_block_copy copy;
 	struct pfx_path *path;
 	struct pfx_hit hit;
@@ -39,6 +41,7 @@ static int run_request(struct pfx_cache *cache, struct pfx_space *space, const u
 	if (rc == 0) {
 		rc = pfx_path_publish(path, tokens, n);
 	}
+	pfx_path_reply(path, t->reply[i]);
 	pfx_path_close(path);
 	return rc;
 }
@@ -62,8 +65,7 @@ int pfx_replay_cache(const struct pfx_trace *t, enum pfx_policy policy, uint32_t
 	}
 	rc = pfx_cache_space(cache, "", 0, &space);
 	for (uint32_t i = 0; rc == 0 && i < t->n_requests; i++) {
-		rc = run_request(cache, space, t->blocks + t->first[i],
-			(uint32_t)(t->first[i + 1] - t->first[i]), hits);
+		rc = run_request(cache, space, t, i, hits);
 		pfx_cache_press(cache, capacity);
 		if (rc == 0 && r->check && i % PROGRESS_EVERY == 0 &&
 			pfx_cache_check(cache, NULL, NULL) != 0) {

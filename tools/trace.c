@@ -80,12 +80,18 @@ static int grow_arrays(struct pfx_trace *t, uint64_t more)
 	}
 	if (requests > t->cap_requests) {
 		uint64_t cap = requests + requests / 2;
-		uint64_t *p = pfx_reallocarray(t->first, cap, sizeof(*p));
+		uint64_t *first = pfx_reallocarray(t->first, cap, sizeof(*first));
+		uint32_t *reply;
 
-		if (p == NULL) {
+		if (first == NULL) {
 			return -ENOMEM;
 		}
-		t->first = p;
+		t->first = first;
+		reply = pfx_reallocarray(t->reply, cap, sizeof(*reply));
+		if (reply == NULL) {
+			return -ENOMEM;
+		}
+		t->reply = reply;
 		t->cap_requests = cap;
 	}
 	return 0;
@@ -105,12 +111,13 @@ static int check_ids(const json_t *ids, char *err, size_t errlen)
 	return 0;
 }
 
-static void add_request(struct pfx_trace *t, const json_t *ids)
+static void add_request(struct pfx_trace *t, const json_t *ids, json_int_t reply)
 {
 	uint64_t at = pfx_trace_refs(t);
 	uint32_t before = NOTHING, n = (uint32_t)json_array_size(ids);
 
 	t->first[t->n_requests] = at;
+	t->reply[t->n_requests] = reply < 0 ? 0 : reply < UINT32_MAX ? (uint32_t)reply : UINT32_MAX;
 	for (uint32_t i = 0; i < n; i++) {
 		uint64_t id = (uint64_t)json_integer_value(json_array_get(ids, i));
 		struct pfx_trace_slot *s = slot_of(t, before, id);
@@ -145,7 +152,7 @@ int pfx_trace_add(struct pfx_trace *t, const char *line, size_t n, char *err, si
 		rc = t->n_requests == NOTHING - 1 ? PFX_E_LIMIT : grow_slots(t, json_array_size(ids));
 		rc = rc < 0 ? rc : grow_arrays(t, json_array_size(ids));
 		if (rc == 0) {
-			add_request(t, ids);
+			add_request(t, ids, json_integer_value(json_object_get(root, "output_length")));
 		} else {
 			pfx_fail(rc, err, errlen, "%s",
 				rc == PFX_E_LIMIT ? "too many blocks" : pfx_strerror(rc));
@@ -205,6 +212,7 @@ void pfx_trace_free(struct pfx_trace *t)
 {
 	pfx_free(t->blocks);
 	pfx_free(t->first);
+	pfx_free(t->reply);
 	pfx_free(t->slots);
 	*t = (struct pfx_trace)PFX_TRACE_INIT;
 }

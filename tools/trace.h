@@ -3,7 +3,8 @@
 
 /*
  * Request traces in the Mooncake form: one JSON object a line, whose `hash_ids` name the
- * blocks of a request's input. Other fields are not looked at. What an id means is decided
+ * blocks of a request's input; `output_length` may stand there too, and nothing else is
+ * looked at. What an id means is decided
  * by all that stands before it in its request: the blocks of a trace are numbered anew, one
  * number for each different prefix, from 0 in the order in which they first appear. So a
  * trace whose ids are chained and one whose ids name a block's content alone both read right,
@@ -18,6 +19,7 @@
 struct pfx_trace {
 	uint32_t *blocks; /* of all requests, one after the other */
 	uint64_t *first;  /* request i has blocks[first[i] .. first[i+1]) */
+	uint32_t *reply;  /* request i: tokens of output, 0 when it does not say */
 	uint32_t n_requests, n_distinct;
 	uint32_t n_blocks_max; /* of one request */
 

@@ -78,7 +78,8 @@ def trim(path, every, out):
             row = json.loads(line)
             chain = row.get("session", row["hash_ids"][0])
             if first.setdefault(chain, len(first)) % every == 0:
-                g.write(json.dumps({"hash_ids": row["hash_ids"]}, separators=(",", ":")) + "\n")
+                g.write(json.dumps({"output_length": row.get("output_length", 0),
+                                    "hash_ids": row["hash_ids"]}, separators=(",", ":")) + "\n")
 
 
 def main():

@@ -1,0 +1,203 @@
+#include "radix/learn.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/assert.h"
+
+#define AGES PFX_LEARN_AGES
+#define CLASSES PFX_LEARN_CLASSES
+
+/* The ages end after so many times the cache's size: what comes back later, few could keep. */
+#define HORIZON 8u
+/* Ticks of less than this would cost more than they tell. */
+#define TICK_MIN 4u
+/* Worths are worked out after at least so many blocks: it takes some 50 us. */
+#define WORTH_EVERY 256u
+/* Uses that a class must see before its own factor counts as much as 1. Blocks come back by
+ * whole prefixes, so this is not many. */
+#define DOUBT 64.0
+/* Uses that an age must see before its own hazard counts as much as the mean of all. */
+#define DOUBT_AGE 16.0
+/* Factors between 1/INDIFFERENT and INDIFFERENT are none: small differences are mostly chance,
+ * and acting on them loses to LRU where that is good. */
+#define INDIFFERENT 1.3
+
+/* All counts are halved after so many ticks (128 times the cache's size), so that what was
+ * learned can be learned anew. */
+#define HALVE_EVERY 1024u
+
+int pfx_learn_open(struct pfx_learn *l, uint32_t n_blocks)
+{
+	uint64_t tick = (uint64_t)n_blocks * HORIZON / AGES;
+
+	*l = (struct pfx_learn){ .classes = pfx_calloc(CLASSES, sizeof(*l->classes)) };
+	if (l->classes == NULL) {
+		return -ENOMEM;
+	}
+	l->tick_blocks = tick > TICK_MIN ? (uint32_t)tick : TICK_MIN;
+	for (uint32_t c = 0; c < CLASSES; c++) {
+		for (uint32_t k = 0; k <= AGES; k++) {
+			l->classes[c].worth[k] = AGES + 1 - k;
+		}
+	}
+	return 0;
+}
+
+void pfx_learn_close(struct pfx_learn *l)
+{
+	pfx_free(l->classes);
+	l->classes = NULL;
+}
+
+void pfx_learn_start(struct pfx_learn *l, uint32_t class)
+{
+	l->classes[class].waiting[l->tick % AGES]++;
+	l->classes[class].seen = 1;
+}
+
+void pfx_learn_end(struct pfx_learn *l, uint32_t class, uint32_t tick, int again)
+{
+	uint32_t age = l->tick - tick;
+
+	if (age < AGES) {
+		PFX_ASSERT(l->classes[class].waiting[tick % AGES] > 0);
+		l->classes[class].waiting[tick % AGES]--;
+		l->classes[class].used[age] += again;
+	}
+}
+
+/* The hazard of each age, all classes taken together. Returns 0 when nothing is known yet. */
+static int common_curve(const struct pfx_learn *l, double *curve)
+{
+	double used[AGES] = { 0 }, spent[AGES] = { 0 }, all_used = 0, all_spent = 0, mean;
+
+	for (uint32_t c = 0; c < CLASSES; c++) {
+		for (uint32_t k = 0; l->classes[c].seen && k < AGES; k++) {
+			used[k] += l->classes[c].used[k];
+			spent[k] += l->classes[c].spent[k];
+		}
+	}
+	for (uint32_t k = 0; k < AGES; k++) {
+		all_used += used[k];
+		all_spent += spent[k];
+	}
+	if (all_spent <= 0) {
+		return 0;
+	}
+	mean = (all_used + 1) / (all_spent + 1);
+	for (uint32_t k = 0; k < AGES; k++) {
+		curve[k] = (used[k] + DOUBT_AGE) / (spent[k] + DOUBT_AGE / mean);
+	}
+	return 1;
+}
+
+/* How many times as often as the common curve says is this class used again? */
+static double factor_of(const struct pfx_learn_class *class, const double *curve)
+{
+	double used = 0, expected = 0, factor;
+
+	for (uint32_t k = 0; k < AGES; k++) {
+		used += class->used[k];
+		expected += class->spent[k] * curve[k];
+	}
+	factor = (used + DOUBT) / (expected + DOUBT);
+	if (factor > 1) {
+		return factor > INDIFFERENT ? factor / INDIFFERENT : 1;
+	}
+	return factor < 1 / INDIFFERENT ? factor * INDIFFERENT : 1;
+}
+
+/* The most uses a tick, over all times for which a block of age k may be kept. */
+static double best_rate(const double *hazard, uint32_t k)
+{
+	double left = 1, uses = 0, time = 0, best = 0;
+
+	for (; k < AGES && left > 0.01; k++) {
+		uses += left * hazard[k];
+		time += left * (1 - hazard[k] / 2);
+		left *= 1 - hazard[k];
+		best = uses > best * time ? uses / time : best;
+	}
+	return best;
+}
+
+static void worth_by_age(const double *curve, double factor, double *out)
+{
+	double hazard[AGES], worth = 0;
+
+	for (uint32_t k = 0; k < AGES; k++) {
+		hazard[k] = curve[k] * factor < 0.99 ? curve[k] * factor : 0.99;
+	}
+	for (uint32_t k = AGES; k-- > 0;) {
+		double rate = best_rate(hazard, k);
+
+		/* Always a little less with age. */
+		worth = (rate > worth ? rate : worth) * (1 + 1e-7);
+		out[k] = worth;
+	}
+	out[AGES] = out[AGES - 1] * (1 - 1e-6);
+}
+
+static void work_out_worths(struct pfx_learn *l)
+{
+	double curve[AGES], plain[AGES + 1];
+
+	if (!common_curve(l, curve)) {
+		return;
+	}
+	worth_by_age(curve, 1, plain);
+	for (uint32_t c = 0; c < CLASSES; c++) {
+		struct pfx_learn_class *class = &l->classes[c];
+		double factor = class->seen ? factor_of(class, curve) : 1;
+
+		if (factor == 1) {
+			memcpy(class->worth, plain, sizeof(plain));
+		} else {
+			worth_by_age(curve, factor, class->worth);
+		}
+	}
+}
+
+static void halve(struct pfx_learn *l)
+{
+	for (uint32_t c = 0; c < CLASSES; c++) {
+		for (uint32_t k = 0; k < AGES; k++) {
+			l->classes[c].used[k] /= 2;
+			l->classes[c].spent[k] /= 2;
+		}
+	}
+}
+
+/* What waited during the tick that ends now has spent it, each at its age. */
+static void end_tick(struct pfx_learn *l)
+{
+	for (uint32_t c = 0; c < CLASSES; c++) {
+		struct pfx_learn_class *class = &l->classes[c];
+
+		for (uint32_t k = 0; class->seen && k < AGES; k++) {
+			class->spent[k] += class->waiting[(l->tick - k) % AGES];
+		}
+		/* The oldest are too old now; their place is taken. */
+		class->waiting[(l->tick + 1) % AGES] = 0;
+	}
+	l->tick++;
+	if (l->tick % HALVE_EVERY == 0) {
+		halve(l);
+	}
+}
+
+void pfx_learn_advance(struct pfx_learn *l, uint32_t n)
+{
+	l->since_worth += n;
+	l->in_tick += n;
+	while (l->in_tick >= l->tick_blocks) {
+		l->in_tick -= l->tick_blocks;
+		end_tick(l);
+		if (l->since_worth >= WORTH_EVERY) {
+			l->since_worth = 0;
+			work_out_worths(l);
+		}
+	}
+}
