@@ -1,5 +1,5 @@
 #!/bin/sh
-# Includes point downwards only (README.md, "How it hangs together"): radix and kernels know
+# Includes point downwards only (README.md, "How it hangs together"): radix, kernels and persist know
 # nothing of each other, net sees the engine through engine/engine.h alone, and a foreign
 # library's header stands only where that library belongs.
 cd "$top_srcdir" || exit 1
@@ -20,14 +20,17 @@ deny() {
 		echo "$hits" | sed 's/^/#   /'
 	fi
 }
-deny base '(radix|kernels|engine|net|tools|tests)/' "includes only base/"
-deny radix '(kernels|engine|net|tools|tests)/' "includes only base/ and radix/"
-deny kernels '(radix|engine|net|tools|tests)/' "includes only base/ and kernels/"
+deny base '(radix|kernels|persist|engine|net|tools|tests)/' "includes only base/"
+deny radix '(kernels|persist|engine|net|tools|tests)/' "includes only base/ and radix/"
+deny kernels '(radix|persist|engine|net|tools|tests)/' "includes only base/ and kernels/"
+deny persist '(radix|kernels|engine|net|tools|tests)/' "includes only base/ and persist/"
 deny engine '(net|tools|tests)/' "includes nothing above it"
-deny net '(radix|kernels|tools|tests)/' "sees nothing below the engine"
+deny net '(radix|kernels|persist|tools|tests)/' "sees nothing below the engine"
 deny "net tools" 'engine/' "see the engine through engine/engine.h only" 'engine/engine\.h'
-deny tools '(kernels|tests)/' "wires, and reaches no deeper"
-deny "base radix kernels engine" 'event2?/|event2?\.h' "libevent belongs to net/"
-deny "base radix engine net tools kernels/cpu" '(cuda|cublas)' "CUDA belongs to kernels/cuda/"
+deny tools '(kernels|persist|tests)/' "wires, and reaches no deeper"
+deny "base radix kernels persist engine" 'event2?/|event2?\.h' "libevent belongs to net/"
+deny "base radix persist engine net tools kernels/cpu" '(cuda|cublas)' "CUDA belongs to kernels/cuda/"
+deny "base radix kernels engine net tools" 'lmdb' "LMDB belongs to persist/"
+deny persist 'lmdb' "one file of persist/ knows LMDB" 'persist/store_lmdb\.c'
 echo "1..$n"
 exit $bad

@@ -1,0 +1,26 @@
+#ifndef PFX_PERSIST_AUDIT_H
+#define PFX_PERSIST_AUDIT_H
+
+/*
+ * Reads an LMDB data file page by page, trusting nothing, and tells whether LMDB may be let
+ * loose on it. LMDB follows page numbers and offsets as it finds them in the map, so one
+ * flipped bit can end the process that reads or, worse, let a writer overwrite live pages.
+ * What is checked, of the newest snapshot: both meta pages; that each page number, size and
+ * offset stays inside its bounds; that nodes do not overlap; that keys ascend over the whole
+ * of a tree; that depth and counts are as the tree's own record says; and that no page is
+ * reachable twice, be it through a tree, a value or the list of free pages.
+ *
+ * It reads tree pages and the first 16 bytes of each large value, never the values, so it
+ * says nothing about KV: that has a checksum. Knows the format of LMDB 0.9 (data version 1)
+ * with 8-byte page numbers.
+ */
+
+#include <stddef.h>
+
+/*
+ * 0: sound, or empty (no file, no bytes). PFX_E_FORMAT, PFX_E_TRUNCATED: damaged;
+ * PFX_E_UNSUPPORTED: not of that format. -ENOMEM, -EIO... why gets a sentence unless 0.
+ */
+int pfx_audit(const char *file, char *why, size_t whylen);
+
+#endif
