@@ -3,6 +3,8 @@
  * so that a target cannot rot and a crash once found stays fixed. The corpus is the folder
  * $top_srcdir/tests/corpus/NAME for a program called fuzz_NAME, or the arguments.
  */
+#ifndef PFX_FUZZING /* then main is libFuzzer's */
+
 #include "tests/fuzz.h"
 
 #include <dirent.h>
@@ -86,3 +88,5 @@ int main(int argc, char **argv)
 	replay_folder(folder);
 	return tap_done();
 }
+
+#endif
