@@ -328,9 +328,12 @@ struct pfx_catalog_entry *pfx_catalog_next(const struct pfx_catalog *cat,
 {
 	const struct pfx_list *kids = e != NULL ? &e->kids : &cat->roots;
 
-	if (!pfx_list_empty(kids)) {
-		return entry_of(kids->next);
-	}
+	return !pfx_list_empty(kids) ? entry_of(kids->next) : pfx_catalog_skip(cat, e);
+}
+
+struct pfx_catalog_entry *pfx_catalog_skip(const struct pfx_catalog *cat,
+	const struct pfx_catalog_entry *e)
+{
 	for (; e != NULL; e = e->up) {
 		const struct pfx_list *end = e->up != NULL ? &e->up->kids : &cat->roots;
 
@@ -352,18 +355,13 @@ struct pfx_catalog_entry *pfx_catalog_deepest(struct pfx_catalog_entry *e)
 uint64_t pfx_catalog_remove_tree(struct pfx_catalog *cat, struct pfx_catalog_entry *entry,
 	pfx_catalog_gone *gone, void *arg)
 {
+	const struct pfx_catalog_entry *end = pfx_catalog_skip(cat, entry);
 	uint64_t n = 0;
 
-	for (struct pfx_catalog_entry *e = entry; e != NULL;) {
-		const struct pfx_catalog_entry *next;
-
+	for (const struct pfx_catalog_entry *e = entry; e != end; e = pfx_catalog_next(cat, e)) {
 		if (e->holds > 0) {
 			return 0;
 		}
-		next = pfx_catalog_next(cat, e);
-		/* The walk leaves the subtree when it is no deeper than where it began. */
-		e = next != NULL && next->key.pos > entry->key.pos ?
-			(struct pfx_catalog_entry *)next : NULL;
 	}
 	for (int last = 0; !last;) {
 		struct pfx_catalog_entry *e = pfx_catalog_deepest(entry);

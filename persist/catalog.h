@@ -62,6 +62,9 @@ struct pfx_catalog_entry *pfx_catalog_oldest(const struct pfx_catalog *cat);
 /* A walk in which parents come before children: NULL begins it and ends it. */
 struct pfx_catalog_entry *pfx_catalog_next(const struct pfx_catalog *cat,
 	const struct pfx_catalog_entry *entry);
+/* The same, past all that is beneath entry: ask before the subtree is removed. */
+struct pfx_catalog_entry *pfx_catalog_skip(const struct pfx_catalog *cat,
+	const struct pfx_catalog_entry *entry);
 /* The first to remove of what is at or beneath entry: follow it up to remove a subtree. */
 struct pfx_catalog_entry *pfx_catalog_deepest(struct pfx_catalog_entry *entry);
 

@@ -26,6 +26,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -317,17 +318,16 @@ static void entry_gone(void *arg, struct pfx_catalog_entry *e)
 
 static void sweep_locked(struct lmdb_store *s)
 {
-	struct pfx_catalog_entry *e;
+	struct pfx_catalog_entry *e, *next;
 
 	if (s->n_doomed == 0 || dead_room(s) != 0) {
 		return;
 	}
-	e = pfx_catalog_next(s->cat, NULL);
-	while (e != NULL) {
-		uint64_t n = e->doomed ? pfx_catalog_remove_tree(s->cat, e, entry_gone, s) : 0;
-
-		s->info.deleted += n;
-		e = pfx_catalog_next(s->cat, n > 0 ? NULL : e);
+	for (e = pfx_catalog_next(s->cat, NULL); e != NULL; e = next) {
+		next = e->doomed ? pfx_catalog_skip(s->cat, e) : pfx_catalog_next(s->cat, e);
+		if (e->doomed) {
+			s->info.deleted += pfx_catalog_remove_tree(s->cat, e, entry_gone, s);
+		}
 	}
 	s->n_doomed = 0;
 }
@@ -983,6 +983,7 @@ static int env_reopen(struct lmdb_store *s)
 struct walk_arg {
 	const char *folder, *file;
 	const struct pfx_store_shape *shape;
+	int lock_fd;
 };
 
 static int walk_shape(MDB_txn *txn, MDB_dbi meta, const struct pfx_store_shape *want, char *why,
@@ -1077,7 +1078,13 @@ static int walk_all(void *arg, char *why, size_t whylen)
 	MDB_env *env;
 	MDB_txn *txn;
 	struct stat st;
-	int rc = pfx_audit(w->file, why, whylen);
+	int rc;
+
+	/* Else the child of a killed process would keep the folder from the next one. */
+	if (w->lock_fd >= 0) {
+		close(w->lock_fd);
+	}
+	rc = pfx_audit(w->file, why, whylen);
 
 	if (rc == PFX_E_UNSUPPORTED) {
 		return -EEXIST;
@@ -1124,7 +1131,8 @@ static int walk_first(struct lmdb_store *s, const struct pfx_store_lmdb_opts *o,
 	struct pfx_store_opened *opened, char *err, size_t errlen)
 {
 	char *file = path_in(s->folder, "data.mdb");
-	struct walk_arg arg = { .folder = s->folder, .file = file, .shape = &s->base.shape };
+	struct walk_arg arg = { .folder = s->folder, .file = file, .shape = &s->base.shape,
+		.lock_fd = s->lock_fd };
 	int rc = -ENOMEM;
 
 	if (file != NULL) {
@@ -1309,20 +1317,18 @@ static int clear_all(struct lmdb_store *s, uint64_t *records)
 
 static int clear_space(struct lmdb_store *s, const struct pfx_digest *space, uint64_t *records)
 {
-	struct pfx_catalog_entry *e;
+	struct pfx_catalog_entry *e, *next;
 	int rc;
 
 	pthread_mutex_lock(&s->lock);
 	sweep_locked(s);
 	rc = dead_room(s);
-	e = rc == 0 ? pfx_catalog_next(s->cat, NULL) : NULL;
-	while (e != NULL) {
-		int gone = pfx_digest_equal(&e->key.space, space);
-
-		if (gone) {
+	/* A whole prefix is of one namespace, so that of its first record decides. */
+	for (e = rc == 0 ? pfx_catalog_next(s->cat, NULL) : NULL; e != NULL; e = next) {
+		next = pfx_catalog_skip(s->cat, e);
+		if (pfx_digest_equal(&e->key.space, space)) {
 			*records += pfx_catalog_remove_tree(s->cat, e, entry_gone, s);
 		}
-		e = pfx_catalog_next(s->cat, gone ? NULL : e);
 	}
 	s->info.deleted += *records;
 	pthread_mutex_unlock(&s->lock);
@@ -1431,6 +1437,24 @@ static int check_opts(const struct pfx_store_lmdb_opts *o, char *err, size_t err
 	return 0;
 }
 
+/* One that was killed just now may take a moment to be gone, with what it forked. */
+static int lock_folder(struct lmdb_store *s, char *err, size_t errlen)
+{
+	struct timespec pause = { .tv_nsec = 20000000 };
+
+	for (int tries = 0; flock(s->lock_fd, (s->read_only ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0;
+		tries++) {
+		if (errno != EWOULDBLOCK || tries == 25) {
+			int rc = errno == EWOULDBLOCK ? -EBUSY : -errno;
+
+			return pfx_fail(rc, err, errlen, "%s: cannot be locked: %s", s->folder,
+				rc == -EBUSY ? "another process has it" : strerror(-rc));
+		}
+		nanosleep(&pause, NULL);
+	}
+	return 0;
+}
+
 /* The folder, and the lock that keeps other processes out. */
 static int take_folder(struct lmdb_store *s, char *err, size_t errlen)
 {
@@ -1456,11 +1480,7 @@ static int take_folder(struct lmdb_store *s, char *err, size_t errlen)
 		return s->read_only && rc == -ENOENT ? 0 :
 			pfx_fail(rc, err, errlen, "%s: cannot be locked: %s", s->folder, strerror(-rc));
 	}
-	if (flock(s->lock_fd, (s->read_only ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
-		return pfx_fail(errno == EWOULDBLOCK ? -EBUSY : -errno, err, errlen,
-			"%s: another process has it", s->folder);
-	}
-	return 0;
+	return lock_folder(s, err, errlen);
 }
 
 /*

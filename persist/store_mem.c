@@ -227,17 +227,14 @@ static int mem_compact(struct pfx_store *store)
 static int mem_clear(struct pfx_store *store, const struct pfx_digest *space, uint64_t *records)
 {
 	struct mem_store *m = mem_of(store);
-	struct pfx_catalog_entry *e;
+	struct pfx_catalog_entry *e, *next;
 
 	pthread_mutex_lock(&m->lock);
-	e = pfx_catalog_next(m->cat, NULL);
-	while (e != NULL) {
-		if (space != NULL && !pfx_digest_equal(&e->key.space, space)) {
-			e = pfx_catalog_next(m->cat, e);
-			continue;
+	for (e = pfx_catalog_next(m->cat, NULL); e != NULL; e = next) {
+		next = pfx_catalog_skip(m->cat, e);
+		if (space == NULL || pfx_digest_equal(&e->key.space, space)) {
+			*records += pfx_catalog_remove_tree(m->cat, e, blob_gone, NULL);
 		}
-		*records += pfx_catalog_remove_tree(m->cat, e, blob_gone, NULL);
-		e = pfx_catalog_next(m->cat, NULL);
 	}
 	m->info.deleted += *records;
 	pthread_mutex_unlock(&m->lock);

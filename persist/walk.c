@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,6 +30,7 @@ static _Noreturn void child(int fd, pfx_walk_fn *fn, void *arg)
 		signal(deadly[i], SIG_DFL);
 	}
 	setrlimit(RLIMIT_CORE, &none);
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody would hear the verdict */
 	v.rc = fn(arg, v.why, sizeof(v.why));
 	_exit(write(fd, &v, sizeof(v)) == (ssize_t)sizeof(v) ? 0 : 1);
 }

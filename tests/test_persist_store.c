@@ -2,6 +2,7 @@
  * One set of tests over every store, then random operations against a naive model. The seed
  * is printed; PREFIXD_SEED sets it.
  */
+#include "base/alloc.h"
 #include "base/error.h"
 #include "tests/persist_util.h"
 
@@ -335,8 +336,36 @@ static void test_random(uint64_t seed)
 	is_int(left, 0, "%s: and over all of them", name);
 }
 
+/* With an allocator that fails at random: an error or a miss, never a wrong byte or a leak. */
+static void test_no_memory(uint64_t seed)
+{
+	struct pfx_rng rng = { seed };
+	int wrong = 0, refused = 0, put = 0;
+
+	pfx_store_clear(store, NULL, NULL);
+	pfx_alloc_fail(seed, 6);
+	for (int n = 0; n < STEPS / 2; n++) {
+		const struct pfx_store_key *key = &chains[pfx_rng_below(&rng, CHAINS)].key
+			[pfx_rng_below(&rng, DEPTH)];
+		int rc = pfx_rng_below(&rng, 10) == 0 ? pfx_store_delete(store, key) : u_put(store, key);
+
+		refused += rc == -ENOMEM;
+		put += rc == 0;
+		wrong += rc != 0 && rc != -ENOMEM && rc != -ENOENT;
+		rc = u_get(store, key);
+		wrong += rc != 0 && rc != -ENOENT;
+	}
+	pfx_alloc_fail(0, 0);
+	is_int(wrong, 0, "%s: no wrong answer when memory fails, seed %llu", name,
+		(unsigned long long)seed);
+	ok(refused > 0 && put > 0, "%s: %d were refused for it, %d were not", name, refused, put);
+	is_int(u_put(store, &chains[0].key[0]), 0, "%s: and works again", name);
+}
+
 static void test_all(uint64_t seed)
 {
+	uint64_t live = pfx_alloc_live();
+
 	open_store(8 << 20);
 	test_basics();
 	test_partial();
@@ -344,10 +373,12 @@ static void test_all(uint64_t seed)
 	test_clear();
 	test_damage();
 	test_random(seed);
+	test_no_memory(seed);
 	pfx_store_close(store);
 	open_store(4 << 20);
 	test_cap(4 << 20);
 	pfx_store_close(store);
+	is_int(pfx_alloc_live() - live, 0, "%s: nothing is left allocated", name);
 }
 
 static void test_reopen(void)
