@@ -18,10 +18,10 @@
 #include "radix/past.h"
 
 /* We may be behind leaf LRU by one of so many blocks referred to, of late. */
-#define BEHIND_ONE_IN 300
+#define BEHIND_ONE_IN 500
 /* Being ahead of it counts up to so many times that, or else a change for the worse would have
  * to last as long as the good time before it until it is noticed. */
-#define CREDIT 3
+#define CREDIT 5
 /* Late is what came since as many blocks as this times the cache were referred to; what came
  * before counts half, and what came before that a quarter. */
 #define LATE 128
