@@ -69,6 +69,8 @@ static void set_signals(void)
 	sigaction(SIGINT, &sa, NULL);
 	sa.sa_handler = SIG_IGN;
 	sigaction(SIGPIPE, &sa, NULL);
+	/* A terminal that closes must not take the clients' work with it. */
+	sigaction(SIGHUP, &sa, NULL);
 }
 
 struct progress {
