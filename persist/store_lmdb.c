@@ -842,11 +842,16 @@ static int lmdb_damage(struct pfx_store *store, const struct pfx_store_key *key,
 	uint8_t *copy = NULL;
 	int rc;
 
+	/* What has left the index may still wait on disk for its deletion; it is not there. */
+	if (!lmdb_has(store, key)) {
+		return -ENOENT;
+	}
 	pthread_mutex_lock(&s->change);
 	rc = begin(s, &txn);
 	if (rc == 0) {
 		rc = map_code(mdb_get(txn, s->records, &k, &v));
 		copy = rc == 0 ? pfx_memdup(v.mv_data, v.mv_size) : NULL;
+		rc = rc == 0 && copy == NULL ? -ENOMEM : rc;
 		if (rc == 0 && harm == PFX_HARM_FLIP) {
 			copy[r % v.mv_size] ^= (uint8_t)(1u << (r >> 61));
 			v.mv_data = copy;
