@@ -168,7 +168,6 @@ static int has_room(const struct pfx_engine *e, const struct pfx_request *r, uin
 	return need <= s.free + evictable;
 }
 
-/* Checks what can be known before the request holds anything; 0 when it can never run. */
 int pfx_admit_possible(struct pfx_engine *e, struct pfx_request *r)
 {
 	uint64_t memory = (uint64_t)e->info.n_blocks * e->info.block_tokens;

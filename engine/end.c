@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 
-/* Whoever followed r looks for itself in the next turn. */
 void pfx_end_release_followers(struct pfx_engine *e, const struct pfx_request *r)
 {
 	pfx_list_for(it, &e->active) {
