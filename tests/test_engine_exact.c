@@ -13,6 +13,13 @@
 
 enum { REPLY = 6, PROMPTS_MAX = 24 };
 
+/* How much the real model runs; all of it in make check-long. */
+#ifdef PFX_LONG
+enum { REAL_PROMPTS = 12, REAL_SETTINGS = 8, REAL_CHUNK1_MAX = 80 };
+#else
+enum { REAL_PROMPTS = 8, REAL_SETTINGS = 5, REAL_CHUNK1_MAX = 40 };
+#endif
+
 struct prompt {
 	uint32_t *tokens, n;
 	struct reply cold;
@@ -232,7 +239,7 @@ static uint32_t vocabulary(const struct suite *s)
 int main(void)
 {
 	uint32_t lengths[PROMPTS_MAX] = { 1, 2, 3, 8, 17, 24, 31, 32, 33, 64, 65, 127, 255, 256, 257 };
-	static const uint32_t real_lengths[] = { 1, 5, 13, 32, 33, 70, 256, 257 };
+	uint32_t real_lengths[REAL_PROMPTS] = { 1, 5, 13, 32, 33, 70, 256, 257 };
 	uint64_t seed = seed_from_environment();
 	struct suite s = { .name = "tiny", .rng = { seed } };
 
@@ -255,7 +262,10 @@ int main(void)
 		return tap_done();
 	}
 	s.n_vocab = vocabulary(&s);
-	make_prompts(&s, real_lengths, sizeof(real_lengths) / sizeof(real_lengths[0]));
-	run_suite(&s, 5, 2, 40);
+	for (uint32_t i = 8; i < REAL_PROMPTS; i++) {
+		real_lengths[i] = 1 + (uint32_t)pfx_rng_below(&s.rng, 600);
+	}
+	make_prompts(&s, real_lengths, REAL_PROMPTS);
+	run_suite(&s, REAL_SETTINGS, 2, REAL_CHUNK1_MAX);
 	return tap_done();
 }

@@ -342,8 +342,8 @@ static void test_overload_and_drain(const char *model)
 	for (int i = 0; i < N; i++) {
 		start(full, token_job(PFX_JOB_GENERATE, tokens, 300, 100000), &r[i]);
 	}
+	/* main looks afterwards whether anything of them is left. */
 	pfx_engine_close(full);
-	ok(1, "closed with requests in every state");
 }
 
 int main(void)
