@@ -73,6 +73,7 @@ enum pfx_job_kind {
 	PFX_JOB_TOKENIZE,
 	PFX_JOB_DETOKENIZE,
 	PFX_JOB_RENDER,
+	/* From here on: of the engine itself; answered between two steps (engine/control.c). */
 	PFX_JOB_STATS,
 	PFX_JOB_CHECK,
 	PFX_JOB_FLUSH,
@@ -117,6 +118,12 @@ struct pfx_job {
 	int digest;   /* GENERATE: XXH3-64 of each sampled position's logits */
 	uint32_t from; /* SCORE: first position wanted, default 1 */
 
+	/*
+	 * Kinds that ask or tell the engine itself (from STATS on): the request as an object, of
+	 * which nothing has been checked but that it is one; NULL is an empty one.
+	 */
+	json_t *args;
+
 	int no_store;         /* leave nothing in the cache */
 	int progress;         /* prefill events */
 	uint32_t deadline_ms; /* 0: none; counted from submit */
@@ -160,6 +167,7 @@ enum pfx_event_kind {
 	PFX_EVENT_STATS,
 	PFX_EVENT_CHECK,
 	PFX_EVENT_FLUSHED,
+	PFX_EVENT_REPORT, /* any other answer of the engine about itself */
 };
 
 enum pfx_finish { PFX_FINISH_STOP, PFX_FINISH_LENGTH, PFX_FINISH_CANCELLED };
@@ -234,8 +242,9 @@ struct pfx_event {
 	char *message;
 	uint32_t retry_after_ms; /* OVERLOADED */
 
-	/* STATS, CHECK: the reply's fields, as doc/protocol.md names them. */
+	/* STATS, CHECK, REPORT: the reply's fields, as doc/protocol.md names them. */
 	json_t *report;
+	const char *report_name; /* REPORT: the reply's `event`; static */
 
 	/* FLUSHED */
 	uint32_t flushed_device, flushed_host, flushed_disk, in_use;

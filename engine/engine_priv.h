@@ -211,6 +211,9 @@ void pfx_reply_score(struct pfx_engine *e, struct pfx_request *r, uint32_t pos,
 void pfx_miss_locate(const struct pfx_engine *e, const struct pfx_request *r, uint32_t at_token,
 	int64_t *message, uint64_t *byte);
 
+/* control.c: answers a job of kind STATS or behind, and frees it. */
+void pfx_control_run(struct pfx_engine *e, struct pfx_request *r);
+
 /* report.c */
 json_t *pfx_report_stats(struct pfx_engine *e);
 json_t *pfx_report_check(struct pfx_engine *e);

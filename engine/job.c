@@ -67,6 +67,7 @@ void pfx_job_free(struct pfx_job *job)
 	json_decref(job->tools);
 	json_decref(job->documents);
 	json_decref(job->kwargs);
+	json_decref(job->args);
 	pfx_free(job->tokens);
 	for (uint32_t i = 0; i < job->n_stop; i++) {
 		pfx_free(job->stop[i]);

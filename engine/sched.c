@@ -192,49 +192,6 @@ static void accept_request(struct pfx_engine *e, struct pfx_request *r)
 	}
 }
 
-static struct pfx_event *flush(struct pfx_engine *e, const struct pfx_job *job)
-{
-	struct pfx_event *ev = pfx_event_new(PFX_EVENT_FLUSHED, job);
-	struct pfx_flushed flushed;
-
-	pfx_cache_flush(e->cache, NULL, &flushed);
-	/* Who runs keeps its blocks, but nobody can follow it any more. */
-	pfx_list_for(it, &e->active) {
-		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
-		r->unshared = 1;
-		r->leader = NULL;
-	}
-	ev->flushed_device = flushed.blocks;
-	ev->in_use = flushed.in_use;
-	return ev;
-}
-
-static void run_control(struct pfx_engine *e, struct pfx_request *r)
-{
-	struct pfx_event *ev;
-
-	switch (r->job->kind) {
-	case PFX_JOB_STATS:
-		ev = pfx_event_new(PFX_EVENT_STATS, r->job);
-		ev->report = pfx_report_stats(e);
-		break;
-	case PFX_JOB_CHECK:
-		ev = pfx_event_new(PFX_EVENT_CHECK, r->job);
-		ev->report = pfx_report_check(e);
-		break;
-	default:
-		ev = flush(e, r->job);
-		break;
-	}
-	ev->last = 1;
-	pfx_request_leave(e, r, ev);
-}
-
-static int is_control(const struct pfx_job *job)
-{
-	return job->kind == PFX_JOB_STATS || job->kind == PFX_JOB_CHECK || job->kind == PFX_JOB_FLUSH;
-}
-
 /* Waits while there is nothing to do at all, then takes what came in. 0: time to stop. */
 static int take_inbox(struct pfx_engine *e)
 {
@@ -257,8 +214,8 @@ static int take_inbox(struct pfx_engine *e)
 	pfx_list_for_safe(it, &got) {
 		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
 		pfx_list_remove(it);
-		if (is_control(r->job)) {
-			run_control(e, r);
+		if (r->job->kind >= PFX_JOB_STATS) {
+			pfx_control_run(e, r);
 		} else {
 			accept_request(e, r);
 		}

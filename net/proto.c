@@ -38,7 +38,7 @@ static const char *const op_names[] = {
 };
 
 #define N_OPS (sizeof(op_names) / sizeof(op_names[0]))
-#define OP(name) (1u << PFX_OP_##name)
+#define OP(name) (1ull << PFX_OP_##name)
 #define OPS_RUN (OP(GENERATE) | OP(WARM) | OP(SCORE))
 #define OPS_CHAT (OP(GENERATE) | OP(WARM) | OP(RENDER) | OP(TOKENIZE))
 
@@ -138,7 +138,7 @@ enum field_type { BOOL, NOT_BOOL, INT, U32, CAP, REAL, U64, CHECK_BOOL, CHECK_IN
 static const struct field {
 	const char *name;
 	enum field_type type;
-	unsigned ops;
+	uint64_t ops;
 	size_t at;
 	double lo, hi;
 } fields[] = {
@@ -370,7 +370,7 @@ static int read_companions(struct reader *r)
 {
 	struct pfx_job *job = r->m->job;
 
-	if ((1u << r->m->op & OPS_CHAT) == 0) {
+	if ((1ull << r->m->op & OPS_CHAT) == 0) {
 		return 0;
 	}
 	if (companion(r, "tools", JSON_ARRAY, &job->tools) < 0
@@ -402,7 +402,7 @@ static const char *forms_of(enum pfx_op op)
 static int read_input(struct reader *r)
 {
 	enum pfx_op op = r->m->op;
-	unsigned bit = 1u << op;
+	uint64_t bit = 1ull << op;
 	const char *text_key = op == PFX_OP_TOKENIZE ? "text" : "prompt";
 	json_t *text = bit & (OPS_RUN | OP(TOKENIZE)) ? json_object_get(r->root, text_key) : NULL;
 	json_t *messages = bit & OPS_CHAT ? json_object_get(r->root, "messages") : NULL;
@@ -438,7 +438,7 @@ static int check_not_empty(struct pfx_msg *m)
 {
 	const struct pfx_job *job = m->job;
 
-	if ((1u << m->op & OPS_RUN) == 0 || job->prompt == PFX_PROMPT_CHAT) {
+	if ((1ull << m->op & OPS_RUN) == 0 || job->prompt == PFX_PROMPT_CHAT) {
 		return 0;
 	}
 	if (job->prompt == PFX_PROMPT_TEXT ? job->text_len == 0 : job->n_tokens == 0) {
@@ -457,7 +457,7 @@ static int read_names(struct reader *r)
 	for (int i = 0; i < 2; i++) {
 		const json_t *v = json_object_get(r->root, names[i]);
 
-		if (v == NULL || (1u << r->m->op & OPS_RUN) == 0) {
+		if (v == NULL || (1ull << r->m->op & OPS_RUN) == 0) {
 			continue;
 		}
 		if (!json_is_string(v)) {
@@ -500,6 +500,7 @@ static int read_job(struct reader *r)
 		return no_memory(m);
 	}
 	if (m->op >= PFX_OP_STATS) {
+		m->job->args = json_incref(r->root);
 		return 0;
 	}
 	if (m->op == PFX_OP_SCORE) {

@@ -328,6 +328,11 @@ static void last_line(const struct pfx_reply *r, const struct pfx_event *ev, con
 		ADD(out, "check\"");
 		put_members(out, ev->report);
 		break;
+	case PFX_EVENT_REPORT:
+		pfx_buf_adds(out, ev->report_name);
+		ADD(out, "\"");
+		put_members(out, ev->report);
+		break;
 	case PFX_EVENT_FLUSHED:
 		flushed_line(ev, out);
 		break;
