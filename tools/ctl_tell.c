@@ -1,0 +1,85 @@
+/* prefixctl: what the tellers of replies share. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/ctl.h"
+
+double pfx_ctl_real(const json_t *o, const char *key)
+{
+	return json_number_value(json_object_get(o, key));
+}
+
+long long pfx_ctl_int(const json_t *o, const char *key)
+{
+	return json_integer_value(json_object_get(o, key));
+}
+
+const char *pfx_ctl_str(const json_t *o, const char *key)
+{
+	const char *text = json_string_value(json_object_get(o, key));
+
+	return text == NULL ? "" : text;
+}
+
+void pfx_ctl_tell_usage(const json_t *done)
+{
+	const json_t *usage = json_object_get(done, "usage");
+	const json_t *timing = json_object_get(done, "timing");
+	const json_t *miss = json_object_get(done, "miss");
+	const char *finish = json_string_value(json_object_get(done, "finish"));
+
+	fprintf(stderr, "%s: prompt %lld (cached %lld, computed %lld), completion %lld", finish,
+		pfx_ctl_int(usage, "prompt_tokens"), pfx_ctl_int(usage, "cached_tokens"),
+		pfx_ctl_int(usage, "computed_tokens"), pfx_ctl_int(usage, "completion_tokens"));
+	if (json_is_number(json_object_get(timing, "ttft_ms"))) {
+		fprintf(stderr, ", first token %.2f ms", pfx_ctl_real(timing, "ttft_ms"));
+	}
+	fprintf(stderr, ", total %.2f ms", pfx_ctl_real(timing, "total_ms"));
+	if (json_is_object(miss)) {
+		fprintf(stderr, "; missed from token %lld on: %s", pfx_ctl_int(miss, "at_token"),
+			json_string_value(json_object_get(miss, "reason")));
+	}
+	fputs("\n", stderr);
+}
+
+/* name  value, one a line; what is nested gets dotted names. */
+static void tell_fields(const json_t *o, const char *prefix)
+{
+	const char *key;
+	json_t *v;
+
+	json_object_foreach((json_t *)o, key, v) {
+		char name[256];
+
+		snprintf(name, sizeof(name), "%s%s%s", prefix, *prefix == 0 ? "" : ".", key);
+		if (json_is_object(v)) {
+			tell_fields(v, name);
+		} else if (json_is_string(v)) {
+			printf("%-40s %s\n", name, json_string_value(v));
+		} else if (strcmp(name, "id") != 0) {
+			char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+
+			printf("%-40s %s\n", name, text);
+			free(text);
+		}
+	}
+}
+
+int pfx_ctl_tell_all(const struct pfx_ctl *ctl, const json_t *reply)
+{
+	json_t *copy = json_copy((json_t *)reply);
+
+	json_object_del(copy, "event");
+	tell_fields(copy, "");
+	json_decref(copy);
+	return 0;
+}
+
+int pfx_ctl_tell_event(const struct pfx_ctl *ctl, const json_t *reply)
+{
+	puts(json_string_value(json_object_get(reply, "event")));
+	return 0;
+}
