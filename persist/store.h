@@ -174,7 +174,7 @@ int pfx_store_lmdb_open(struct pfx_store **out, const struct pfx_store_lmdb_opts
 
 /* ---- faults, for tests ---- */
 
-enum pfx_fault {
+enum pfx_store_fault {
 	PFX_FAULT_GET_FAILS, /* the record is there, the read fails: -EIO */
 	PFX_FAULT_FLIP,      /* one bit of the stored record is flipped before the read */
 	PFX_FAULT_SHORT,     /* the stored record is cut before the read */
@@ -190,11 +190,11 @@ enum pfx_fault {
 /* Takes inner (closed with it). Without a schedule it does nothing but pass calls on. */
 int pfx_store_fault_open(struct pfx_store **out, struct pfx_store *inner, uint64_t seed);
 /* From now on this fault happens at one in one_in calls (1: at each, 0: never). */
-void pfx_store_fault_set(struct pfx_store *store, enum pfx_fault fault, uint32_t one_in);
+void pfx_store_fault_set(struct pfx_store *store, enum pfx_store_fault fault, uint32_t one_in);
 void pfx_store_fault_slow_ns(struct pfx_store *store, uint64_t slow_ns);
 /* Lets all calls that are stuck go on, and sets PFX_FAULT_STUCK to never. */
 void pfx_store_fault_release(struct pfx_store *store);
 /* How often it happened. */
-uint64_t pfx_store_fault_count(struct pfx_store *store, enum pfx_fault fault);
+uint64_t pfx_store_fault_count(struct pfx_store *store, enum pfx_store_fault fault);
 
 #endif

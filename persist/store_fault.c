@@ -35,7 +35,7 @@ static struct fault_store *fault_of(struct pfx_store *store)
 }
 
 /* Whether this fault happens now; *draw (may be NULL) gets a number to do it with. */
-static int happens(struct fault_store *f, enum pfx_fault fault, uint64_t *draw)
+static int happens(struct fault_store *f, enum pfx_store_fault fault, uint64_t *draw)
 {
 	int yes;
 
@@ -71,7 +71,7 @@ static void delay(struct fault_store *f)
 	}
 }
 
-static void spoil(struct fault_store *f, const struct pfx_store_key *key, enum pfx_fault fault,
+static void spoil(struct fault_store *f, const struct pfx_store_key *key, enum pfx_store_fault fault,
 	enum pfx_store_harm harm)
 {
 	uint64_t draw = 0;
@@ -202,7 +202,7 @@ int pfx_store_fault_open(struct pfx_store **out, struct pfx_store *inner, uint64
 	return 0;
 }
 
-void pfx_store_fault_set(struct pfx_store *store, enum pfx_fault fault, uint32_t one_in)
+void pfx_store_fault_set(struct pfx_store *store, enum pfx_store_fault fault, uint32_t one_in)
 {
 	struct fault_store *f = fault_of(store);
 
@@ -227,7 +227,7 @@ void pfx_store_fault_release(struct pfx_store *store)
 	pthread_mutex_unlock(&f->lock);
 }
 
-uint64_t pfx_store_fault_count(struct pfx_store *store, enum pfx_fault fault)
+uint64_t pfx_store_fault_count(struct pfx_store *store, enum pfx_store_fault fault)
 {
 	struct fault_store *f = fault_of(store);
 	uint64_t n;

@@ -185,7 +185,7 @@ static void storm(struct pfx_store *store, uint64_t seed, const char *what)
 
 	answered = 0;
 	pfx_store_fault_slow_ns(store, 100000);
-	for (enum pfx_fault f = 0; f < PFX_FAULTS; f++) {
+	for (enum pfx_store_fault f = 0; f < PFX_FAULTS; f++) {
 		pfx_store_fault_set(store, f, f == PFX_FAULT_STUCK ? 0 : 20);
 	}
 	/* These have fewer occasions: a batch, a flush. */
@@ -212,12 +212,12 @@ static void storm(struct pfx_store *store, uint64_t seed, const char *what)
 		(unsigned long long)seed);
 	ok(hits > 100, "%s: %d hits all the same", what, hits);
 	is_int(answered, accepted, "%s: every item was answered", what);
-	for (enum pfx_fault f = 0; f < PFX_FAULTS; f++) {
+	for (enum pfx_store_fault f = 0; f < PFX_FAULTS; f++) {
 		wrong += f != PFX_FAULT_STUCK && f != PFX_FAULT_SYNC_FAILS &&
 			pfx_store_fault_count(store, f) == 0;
 	}
 	is_int(wrong, 0, "%s: every fault of a get or put did happen", what);
-	for (enum pfx_fault f = 0; f < PFX_FAULTS; f++) {
+	for (enum pfx_store_fault f = 0; f < PFX_FAULTS; f++) {
 		pfx_store_fault_set(store, f, 0);
 	}
 	wrong = 0;
