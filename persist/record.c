@@ -1,6 +1,8 @@
 #include "persist/record.h"
 
 #include <errno.h>
+#include <openssl/evp.h>
+#include <pthread.h>
 #include <string.h>
 /* For the size of a hash state, so that one can live on the stack. */
 #define XXH_STATIC_LINKING_ONLY
@@ -87,18 +89,29 @@ char *pfx_digest_hex(const struct pfx_digest *d, char out[33])
 }
 
 /*
- * A part of what is hashed: its type, its length as 8 bytes, its bytes. So no two lists of
- * parts have the same bytes: a name that ends like a salt, or tokens that begin like a
- * digest, are told apart.
+ * What stands before a part of what is hashed: its type, its length as 8 bytes. So no two
+ * lists of parts have the same bytes: a name that ends like a salt, or tokens that begin like
+ * a digest, are told apart.
  */
-static void hash_part(XXH3_state_t *st, char type, const void *p, size_t n)
+struct part_head {
+	uint8_t b[9];
+};
+
+static struct part_head part_head(char type, size_t n)
 {
-	uint8_t head[9];
+	struct part_head head;
 	uint64_t len = n;
 
-	head[0] = (uint8_t)type;
-	memcpy(head + 1, &len, sizeof(len));
-	XXH3_128bits_update(st, head, sizeof(head));
+	head.b[0] = (uint8_t)type;
+	memcpy(head.b + 1, &len, sizeof(len));
+	return head;
+}
+
+static void hash_part(XXH3_state_t *st, char type, const void *p, size_t n)
+{
+	struct part_head head = part_head(type, n);
+
+	XXH3_128bits_update(st, head.b, sizeof(head.b));
 	if (n > 0) {
 		XXH3_128bits_update(st, p, n);
 	}
@@ -112,16 +125,31 @@ static void hash_end(XXH3_state_t *st, struct pfx_digest *out)
 	memcpy(out->b, c.digest, sizeof(out->b));
 }
 
+static int sha_part(EVP_MD_CTX *sha, char type, const void *p, size_t n)
+{
+	struct part_head head = part_head(type, n);
+
+	return EVP_DigestUpdate(sha, head.b, sizeof(head.b)) == 1 &&
+		(n == 0 || EVP_DigestUpdate(sha, p, n) == 1);
+}
+
 void pfx_space_digest(const void *name, size_t name_len, const void *salt, size_t salt_len,
 	struct pfx_digest *out)
 {
-	XXH3_state_t st;
+	/* Made once, so that later calls ask for no memory. */
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static EVP_MD_CTX *sha;
+	uint8_t full[EVP_MAX_MD_SIZE];
+	int made;
 
-	XXH3_128bits_reset(&st);
-	hash_part(&st, 'V', "space 1", 7);
-	hash_part(&st, 'N', name, name_len);
-	hash_part(&st, 'S', salt, salt_len);
-	hash_end(&st, out);
+	pthread_mutex_lock(&lock);
+	sha = sha != NULL ? sha : EVP_MD_CTX_new();
+	made = sha != NULL && EVP_DigestInit_ex(sha, EVP_sha256(), NULL) == 1 &&
+		sha_part(sha, 'V', "space 2", 7) && sha_part(sha, 'N', name, name_len) &&
+		sha_part(sha, 'S', salt, salt_len) && EVP_DigestFinal_ex(sha, full, NULL) == 1;
+	pthread_mutex_unlock(&lock);
+	PFX_ASSERT(made);
+	memcpy(out->b, full, sizeof(out->b));
 }
 
 static void key_digest(struct pfx_store_key *key)
@@ -140,14 +168,24 @@ static void key_digest(struct pfx_store_key *key)
 void pfx_store_key_make(struct pfx_store_key *out, const struct pfx_digest *space,
 	const struct pfx_store_key *parent, const uint32_t *tokens, uint32_t n_tokens)
 {
-	struct pfx_store_key key = { .space = *space, .tokens = tokens, .n_tokens = n_tokens };
+	if (parent != NULL) {
+		PFX_ASSERT(pfx_digest_equal(&parent->space, space));
+	}
+	pfx_store_key_follow(out, space, parent != NULL ? &parent->self : NULL,
+		parent != NULL ? parent->pos + parent->n_tokens : 0, tokens, n_tokens);
+}
+
+void pfx_store_key_follow(struct pfx_store_key *out, const struct pfx_digest *space,
+	const struct pfx_digest *parent, uint32_t pos, const uint32_t *tokens, uint32_t n_tokens)
+{
+	struct pfx_store_key key = { .space = *space, .tokens = tokens, .n_tokens = n_tokens,
+		.pos = pos };
 
 	PFX_ASSERT(n_tokens >= 1);
 	PFX_ASSERT(n_tokens <= PFX_RECORD_TOKENS_MAX);
+	PFX_ASSERT((parent == NULL) == (pos == 0));
 	if (parent != NULL) {
-		PFX_ASSERT(pfx_digest_equal(&parent->space, space));
-		key.parent = parent->self;
-		key.pos = parent->pos + parent->n_tokens;
+		key.parent = *parent;
 	}
 	key_digest(&key);
 	*out = key;

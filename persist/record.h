@@ -5,9 +5,11 @@
  * What a stored block looks like as bytes, and how it is named. Pure functions over memory:
  * no I/O, no state, safe with any bytes as input.
  *
- *   digest   16 bytes, the canonical (big-endian) form of XXH3-128. Not cryptographic, so a
- *            digest finds a record and never vouches for it: namespace, parent and tokens
- *            are stored beside it and compared on every read.
+ *   space    a namespace is its digest: SHA-256 cut to 16 bytes, since names and salts come
+ *            from outside and nobody may find two of the same digest.
+ *   digest   of a record: 16 bytes, the canonical (big-endian) form of XXH3-128. Not
+ *            cryptographic, so it finds a record and never vouches for it: namespace, parent
+ *            and tokens are stored beside it and compared on every read.
  *   key      names the KV of n_tokens positions from pos on, of one namespace. The digest
  *            `self` is a chain: it covers the namespace identity, the digest of the record
  *            before and the tokens, each as a typed part with its length in front.
@@ -22,7 +24,7 @@
 #include <stdint.h>
 
 /* Raised with any change of these layouts; another version is foreign, never guessed at. */
-#define PFX_RECORD_VERSION 1
+#define PFX_RECORD_VERSION 2
 #define PFX_RECORD_TOKENS_MAX 256
 
 struct pfx_digest {
@@ -50,7 +52,11 @@ struct pfx_store_key {
 	const uint32_t *tokens; /* borrowed: of positions [pos, pos + n_tokens) */
 };
 
-/* The identity of a namespace from its name and a client's salt (may be NULL, 0). */
+/*
+ * The identity of a namespace from its name and a client's salt (may be NULL, 0). Cannot fail:
+ * without a digest no namespace could be kept from another, so a lack of memory (at the first
+ * call alone) ends the process. Any thread.
+ */
 void pfx_space_digest(const void *name, size_t name_len, const void *salt, size_t salt_len,
 	struct pfx_digest *out);
 
@@ -61,6 +67,13 @@ void pfx_space_digest(const void *name, size_t name_len, const void *salt, size_
  */
 void pfx_store_key_make(struct pfx_store_key *out, const struct pfx_digest *space,
 	const struct pfx_store_key *parent, const uint32_t *tokens, uint32_t n_tokens);
+
+/*
+ * The same for who kept of the parent (NULL: none, and pos is 0) its digest alone. pos is
+ * where the tokens begin: the end of the parent.
+ */
+void pfx_store_key_follow(struct pfx_store_key *out, const struct pfx_digest *space,
+	const struct pfx_digest *parent, uint32_t pos, const uint32_t *tokens, uint32_t n_tokens);
 
 /* The key of the first n_tokens of key's own tokens: what a part of this block is named. */
 void pfx_store_key_head(struct pfx_store_key *out, const struct pfx_store_key *key,

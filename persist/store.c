@@ -53,8 +53,11 @@ int pfx_store_put(struct pfx_store *store, const struct pfx_store_item *items, u
 
 int pfx_store_delete(struct pfx_store *store, const struct pfx_store_key *key)
 {
-	check_key(store, key);
-	return store->ops->del(store, key);
+	struct pfx_store_item item = { .key = key };
+	int result;
+
+	pfx_store_put(store, &item, 1, &result);
+	return result;
 }
 
 int pfx_store_iterate(struct pfx_store *store, pfx_store_visit *visit, void *arg)
@@ -74,6 +77,12 @@ void pfx_store_info(struct pfx_store *store, struct pfx_store_info *out)
 	check_store(store);
 	memset(out, 0, sizeof(*out));
 	store->ops->info(store, out);
+}
+
+uint64_t pfx_store_capacity(const struct pfx_store *store)
+{
+	check_store(store);
+	return store->ops->capacity(store);
 }
 
 int pfx_store_verify(struct pfx_store *store, struct pfx_store_verified *out)

@@ -32,7 +32,7 @@ struct pfx_store;
 
 struct pfx_store_item {
 	const struct pfx_store_key *key;
-	const void *kv; /* shape.kv_bytes; read before put returns */
+	const void *kv; /* shape.kv_bytes, read before put returns; NULL: key is deleted */
 };
 
 struct pfx_store_row {
@@ -69,10 +69,10 @@ struct pfx_store_ops {
 	int (*get)(struct pfx_store *, const struct pfx_store_key *, void *kv);
 	int (*has)(struct pfx_store *, const struct pfx_store_key *);
 	int (*put)(struct pfx_store *, const struct pfx_store_item *, uint32_t n, int *results);
-	int (*del)(struct pfx_store *, const struct pfx_store_key *);
 	int (*iterate)(struct pfx_store *, pfx_store_visit *, void *arg);
 	int (*sync)(struct pfx_store *);
 	void (*info)(struct pfx_store *, struct pfx_store_info *);
+	uint64_t (*capacity)(const struct pfx_store *);
 	int (*verify)(struct pfx_store *, struct pfx_store_verified *);
 	int (*compact)(struct pfx_store *);
 	int (*clear)(struct pfx_store *, const struct pfx_digest *space, uint64_t *records);
@@ -100,13 +100,15 @@ int pfx_store_get(struct pfx_store *store, const struct pfx_store_key *key, void
 int pfx_store_has(struct pfx_store *store, const struct pfx_store_key *key);
 
 /*
- * Writes n items, parents before children, in one transaction (a large batch in a small
- * store: in several), evicting the oldest leaves as
- * far as room is needed. results[i] is 0 (stored, or there already and now young),
- * -ENOENT (its parent is not there), -EEXIST (its digest names other tokens), PFX_E_FULL
- * (no room without evicting what this batch hangs on). A record that begins with the same
- * tokens and is shorter is replaced. Not 0 when the transaction failed (-ENOSPC, -EIO,
- * -EROFS, -ENOMEM, PFX_E_FULL): then nothing of it is stored and all results say so.
+ * Carries out n items in the order given, parents before children, in one transaction (a large
+ * batch in a small store, or one that deletes what it put: in several). An item with KV is
+ * written, evicting the oldest leaves as far as room is needed; results[i] is 0 (stored, or
+ * there already and now young), -ENOENT (its parent is not there), -EEXIST (its digest names
+ * other tokens), PFX_E_FULL (no room without evicting what this batch hangs on). A record that
+ * begins with the same tokens and is shorter is replaced. An item without KV is deleted as by
+ * pfx_store_delete: 0 or -ENOENT. Not 0 when the transaction failed (-ENOSPC, -EIO, -EROFS,
+ * -ENOMEM, PFX_E_FULL): then nothing of it is stored and all results say so; what it was to
+ * delete is a miss or is there still.
  */
 int pfx_store_put(struct pfx_store *store, const struct pfx_store_item *items, uint32_t n,
 	int *results);
@@ -121,6 +123,13 @@ int pfx_store_iterate(struct pfx_store *store, pfx_store_visit *visit, void *arg
 int pfx_store_sync(struct pfx_store *store);
 
 void pfx_store_info(struct pfx_store *store, struct pfx_store_info *out);
+
+/*
+ * How many records the store holds without evicting any by itself, whatever their number of
+ * tokens. Who keeps to it (a deletion handed over before the put that needs its place, in
+ * batches of any size) decides alone what goes.
+ */
+uint64_t pfx_store_capacity(const struct pfx_store *store);
 
 /* Reads and checks every record. Takes as long as reading them all; gets and puts go on. */
 int pfx_store_verify(struct pfx_store *store, struct pfx_store_verified *out);

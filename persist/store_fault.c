@@ -115,11 +115,6 @@ static int fault_put(struct pfx_store *store, const struct pfx_store_item *items
 	return pfx_store_put(f->inner, items, n, results);
 }
 
-static int fault_del(struct pfx_store *store, const struct pfx_store_key *key)
-{
-	return pfx_store_delete(fault_of(store)->inner, key);
-}
-
 static int fault_iterate(struct pfx_store *store, pfx_store_visit *visit, void *arg)
 {
 	return pfx_store_iterate(fault_of(store)->inner, visit, arg);
@@ -135,6 +130,11 @@ static int fault_sync(struct pfx_store *store)
 static void fault_info(struct pfx_store *store, struct pfx_store_info *out)
 {
 	pfx_store_info(fault_of(store)->inner, out);
+}
+
+static uint64_t fault_capacity(const struct pfx_store *store)
+{
+	return pfx_store_capacity(pfx_container_of(store, const struct fault_store, base)->inner);
 }
 
 static int fault_verify(struct pfx_store *store, struct pfx_store_verified *out)
@@ -174,10 +174,10 @@ static const struct pfx_store_ops fault_ops = {
 	.get = fault_get,
 	.has = fault_has,
 	.put = fault_put,
-	.del = fault_del,
 	.iterate = fault_iterate,
 	.sync = fault_sync,
 	.info = fault_info,
+	.capacity = fault_capacity,
 	.verify = fault_verify,
 	.compact = fault_compact,
 	.clear = fault_clear,

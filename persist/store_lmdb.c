@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/list.h"
@@ -570,32 +571,58 @@ struct planned {
 	int is_new;
 };
 
-static int plan(struct lmdb_store *s, const struct pfx_store_item *items, uint32_t n,
+static int plan_put(struct lmdb_store *s, const struct pfx_store_key *key, struct planned *out)
+{
+	struct pfx_catalog_admit a = { .key = key,
+		.bytes = pfx_record_size(&s->base.shape, key->n_tokens),
+		.room = room_of(&s->base.shape, key->n_tokens), .room_max = s->room_max,
+		.now_ns = pfx_clock_wall_ns(), .gone = entry_gone, .arg = s };
+	int rc = dead_room(s);
+
+	if (rc == 0) {
+		rc = pfx_catalog_admit(s->cat, &a);
+	}
+	if (rc == 0) {
+		*out = (struct planned){ .entry = a.entry, .is_new = a.is_new };
+	}
+	s->info.puts++;
+	s->info.evicted += a.evicted;
+	s->info.replaced += a.replaced;
+	s->info.failed_puts += rc != 0;
+	s->info.duplicates += rc == 0 && !a.is_new;
+	return rc;
+}
+
+/* -EAGAIN: what is to go is being put by the same batch, so that must be written first. */
+static int plan_delete(struct lmdb_store *s, const struct pfx_store_key *key)
+{
+	struct pfx_catalog_entry *e = pfx_catalog_match(s->cat, key);
+	int rc = e == NULL ? -ENOENT : dead_room(s);
+	uint64_t n;
+
+	if (rc != 0) {
+		return rc;
+	}
+	n = pfx_catalog_remove_tree(s->cat, e, entry_gone, s);
+	s->info.deleted += n;
+	return n > 0 ? 0 : -EAGAIN;
+}
+
+/* How many of the n items, from the first on, the next transaction can carry out: >= 1. */
+static uint32_t plan(struct lmdb_store *s, const struct pfx_store_item *items, uint32_t n,
 	struct planned *plans, int *results)
 {
-	uint32_t n_new = 0;
-
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t n_tokens = items[i].key->n_tokens;
-		struct pfx_catalog_admit a = { .key = items[i].key,
-			.bytes = pfx_record_size(&s->base.shape, n_tokens),
-			.room = room_of(&s->base.shape, n_tokens), .room_max = s->room_max,
-			.now_ns = pfx_clock_wall_ns(), .gone = entry_gone, .arg = s };
-
-		s->info.puts++;
-		results[i] = dead_room(s);
-		if (results[i] == 0) {
-			results[i] = pfx_catalog_admit(s->cat, &a);
+		if (items[i].kv != NULL) {
+			results[i] = plan_put(s, items[i].key, &plans[i]);
+			continue;
 		}
-		plans[i] = (struct planned){ .entry = results[i] == 0 ? a.entry : NULL,
-			.is_new = a.is_new };
-		s->info.evicted += a.evicted;
-		s->info.replaced += a.replaced;
-		s->info.failed_puts += results[i] != 0;
-		s->info.duplicates += results[i] == 0 && !a.is_new;
-		n_new += results[i] == 0 && a.is_new;
+		results[i] = plan_delete(s, items[i].key);
+		if (results[i] == -EAGAIN) {
+			return i;
+		}
 	}
-	return (int)n_new;
+	return n;
 }
 
 static int write_plan(struct lmdb_store *s, const struct pfx_store_item *items, uint32_t n,
@@ -653,23 +680,28 @@ static void settle(struct lmdb_store *s, struct planned *plans, uint32_t n, int 
 	pthread_mutex_unlock(&s->lock);
 }
 
-static int put_some(struct lmdb_store *s, const struct pfx_store_item *items, uint32_t n,
+/* Carries out the first items of *n, and says in *n how many those were. */
+static int put_some(struct lmdb_store *s, const struct pfx_store_item *items, uint32_t *n,
 	uint64_t room, int *results)
 {
-	struct planned *plans = pfx_calloc(n, sizeof(*plans));
-	int rc = 0, n_new;
+	struct planned *plans = pfx_calloc(*n, sizeof(*plans));
+	int rc = 0, is_new = 0;
 
 	if (plans == NULL) {
 		return -ENOMEM;
 	}
 	pthread_mutex_lock(&s->lock);
 	sweep_locked(s);
-	n_new = plan(s, items, n, plans, results);
+	*n = plan(s, items, *n, plans, results);
 	pthread_mutex_unlock(&s->lock);
-	if (n_new > 0 || s->n_dead > 0) {
+	PFX_ASSERT(*n > 0);
+	for (uint32_t i = 0; i < *n; i++) {
+		is_new |= plans[i].is_new;
+	}
+	if (is_new || s->n_dead > 0) {
 		rc = grow_for(s, room);
 		for (int tries = 0; rc == 0 && tries < 32; tries++) {
-			rc = write_plan(s, items, n, plans);
+			rc = write_plan(s, items, *n, plans);
 			if (rc != PFX_E_FULL) {
 				break;
 			}
@@ -677,7 +709,7 @@ static int put_some(struct lmdb_store *s, const struct pfx_store_item *items, ui
 			rc = rc == 0 && tries == 31 ? PFX_E_FULL : rc;
 		}
 	}
-	settle(s, plans, n, rc);
+	settle(s, plans, *n, rc);
 	pfx_free(plans);
 	return rc;
 }
@@ -699,10 +731,12 @@ static int lmdb_put(struct pfx_store *store, const struct pfx_store_item *items,
 		uint64_t room = 0;
 
 		do {
-			room += room_of(&store->shape, items[done + some].key->n_tokens);
+			const struct pfx_store_item *item = &items[done + some];
+
+			room += item->kv != NULL ? room_of(&store->shape, item->key->n_tokens) : 0;
 			some++;
 		} while (done + some < n && room < s->bytes_max / 32);
-		rc = put_some(s, items + done, some, room, results + done);
+		rc = put_some(s, items + done, &some, room, results + done);
 		done += rc == 0 ? some : 0;
 	}
 	pthread_mutex_unlock(&s->change);
@@ -713,31 +747,6 @@ static int lmdb_put(struct pfx_store *store, const struct pfx_store_item *items,
 }
 
 /* ---- other changes ---- */
-
-static int lmdb_del(struct pfx_store *store, const struct pfx_store_key *key)
-{
-	struct lmdb_store *s = lmdb_of(store);
-	struct pfx_catalog_entry *e;
-	int rc = s->read_only ? -EROFS : 0;
-
-	if (rc != 0) {
-		return rc;
-	}
-	pthread_mutex_lock(&s->change);
-	pthread_mutex_lock(&s->lock);
-	sweep_locked(s);
-	e = pfx_catalog_match(s->cat, key);
-	rc = e == NULL ? -ENOENT : dead_room(s);
-	if (rc == 0) {
-		s->info.deleted += pfx_catalog_remove_tree(s->cat, e, entry_gone, s);
-	}
-	pthread_mutex_unlock(&s->lock);
-	if (rc == 0) {
-		rc = purge(s, 0);
-	}
-	pthread_mutex_unlock(&s->change);
-	return rc;
-}
 
 static int lmdb_sync(struct pfx_store *store)
 {
@@ -782,6 +791,17 @@ static void lmdb_info(struct pfx_store *store, struct pfx_store_info *out)
 	out->file_bytes = s->file_seen;
 	out->read_only = s->read_only;
 	out->broken = s->broken;
+}
+
+/*
+ * With so many records the catalog never evicts. Nor does a full map make it: what a batch
+ * frees and what it writes fit beside one another in the part of the cap that room_max leaves.
+ */
+static uint64_t lmdb_capacity(const struct pfx_store *store)
+{
+	const struct lmdb_store *s = pfx_container_of(store, const struct lmdb_store, base);
+
+	return s->room_max / room_of(&store->shape, store->shape.block_tokens);
 }
 
 static int lmdb_verify(struct pfx_store *store, struct pfx_store_verified *out)
@@ -1413,10 +1433,10 @@ static const struct pfx_store_ops lmdb_ops = {
 	.get = lmdb_get,
 	.has = lmdb_has,
 	.put = lmdb_put,
-	.del = lmdb_del,
 	.iterate = lmdb_iterate,
 	.sync = lmdb_sync,
 	.info = lmdb_info,
+	.capacity = lmdb_capacity,
 	.verify = lmdb_verify,
 	.compact = lmdb_compact,
 	.clear = lmdb_clear,

@@ -111,6 +111,27 @@ static int mem_put_one(struct mem_store *m, const struct pfx_store_item *item,
 	return 0;
 }
 
+static void release_held(struct mem_store *m, struct pfx_catalog_entry **held, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		if (held[i] != NULL) {
+			pfx_catalog_release(m->cat, held[i]);
+			held[i] = NULL;
+		}
+	}
+}
+
+static int mem_del(struct mem_store *m, const struct pfx_store_key *key)
+{
+	struct pfx_catalog_entry *e = pfx_catalog_match(m->cat, key);
+
+	if (e == NULL) {
+		return -ENOENT;
+	}
+	m->info.deleted += pfx_catalog_remove_tree(m->cat, e, blob_gone, NULL);
+	return 0;
+}
+
 static int mem_put(struct pfx_store *store, const struct pfx_store_item *items, uint32_t n,
 	int *results)
 {
@@ -122,32 +143,19 @@ static int mem_put(struct pfx_store *store, const struct pfx_store_item *items, 
 	}
 	pthread_mutex_lock(&m->lock);
 	for (uint32_t i = 0; i < n; i++) {
+		if (items[i].kv == NULL) {
+			release_held(m, held, i);
+			results[i] = mem_del(m, items[i].key);
+			continue;
+		}
 		m->info.puts++;
 		results[i] = mem_put_one(m, &items[i], &held[i]);
 		m->info.failed_puts += results[i] != 0;
 	}
-	for (uint32_t i = 0; i < n; i++) {
-		if (held[i] != NULL) {
-			pfx_catalog_release(m->cat, held[i]);
-		}
-	}
+	release_held(m, held, n);
 	pthread_mutex_unlock(&m->lock);
 	pfx_free(held);
 	return 0;
-}
-
-static int mem_del(struct pfx_store *store, const struct pfx_store_key *key)
-{
-	struct mem_store *m = mem_of(store);
-	struct pfx_catalog_entry *e;
-
-	pthread_mutex_lock(&m->lock);
-	e = pfx_catalog_match(m->cat, key);
-	if (e != NULL) {
-		m->info.deleted += pfx_catalog_remove_tree(m->cat, e, blob_gone, NULL);
-	}
-	pthread_mutex_unlock(&m->lock);
-	return e != NULL ? 0 : -ENOENT;
 }
 
 static int mem_iterate(struct pfx_store *store, pfx_store_visit *visit, void *arg)
@@ -190,6 +198,13 @@ static void mem_info(struct pfx_store *store, struct pfx_store_info *out)
 	out->tokens = totals.tokens;
 	out->bytes = totals.room;
 	out->bytes_max = m->bytes_max;
+}
+
+static uint64_t mem_capacity(const struct pfx_store *store)
+{
+	const struct mem_store *m = pfx_container_of(store, const struct mem_store, base);
+
+	return m->bytes_max / (pfx_record_size(&store->shape, store->shape.block_tokens) + ENTRY_ROOM);
 }
 
 static int mem_verify(struct pfx_store *store, struct pfx_store_verified *out)
@@ -283,10 +298,10 @@ static const struct pfx_store_ops mem_ops = {
 	.get = mem_get,
 	.has = mem_has,
 	.put = mem_put,
-	.del = mem_del,
 	.iterate = mem_iterate,
 	.sync = mem_sync,
 	.info = mem_info,
+	.capacity = mem_capacity,
 	.verify = mem_verify,
 	.compact = mem_compact,
 	.clear = mem_clear,

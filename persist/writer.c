@@ -12,7 +12,7 @@
 
 #define BATCH_MAX 256u
 
-enum job_kind { JOB_PUT, JOB_SYNC };
+enum job_kind { JOB_PUT, JOB_DELETE, JOB_SYNC };
 
 struct job {
 	struct pfx_list link;
@@ -20,7 +20,7 @@ struct job {
 	int discarded;
 	pfx_writer_done *done;
 	void *arg;
-	const void *kv;
+	const void *kv; /* of a put */
 	struct pfx_store_key key;
 	uint32_t tokens[];
 };
@@ -66,7 +66,7 @@ static int wait_turn_locked(struct pfx_writer *w, const struct timespec *until)
 
 /* ---- the thread ---- */
 
-/* Takes the jobs of one turn off the queue: puts of one batch, or one sync. */
+/* Takes the jobs of one turn off the queue: puts and deletes of one batch, or one sync. */
 static uint32_t take_batch_locked(struct pfx_writer *w, struct job **batch)
 {
 	uint32_t n = 0;
@@ -104,15 +104,31 @@ static void log_failure(const char *what, int rc)
 	}
 }
 
-static void run_puts(struct pfx_writer *w, struct job **batch, uint32_t n, int *results)
+/* Counts what came of a job; 0, or its code when that is a failure. */
+static int note_result_locked(struct pfx_writer *w, const struct job *job, int *result)
+{
+	if (job->kind == JOB_DELETE) {
+		*result = *result == -ENOENT ? 0 : *result;
+		w->stats.deletes++;
+		w->stats.failed_deletes += *result != 0;
+	} else {
+		w->stats.written += *result == 0;
+		w->stats.failed += *result != 0;
+	}
+	note_error_locked(w, *result);
+	return *result;
+}
+
+static void run_changes(struct pfx_writer *w, struct job **batch, uint32_t n, int *results)
 {
 	struct pfx_store_item items[BATCH_MAX];
 	int put_results[BATCH_MAX];
-	uint32_t at[BATCH_MAX], m = 0;
+	uint32_t at[BATCH_MAX], m = 0, n_puts = 0;
 	int failed = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
 		results[i] = -ECANCELED;
+		n_puts += batch[i]->kind == JOB_PUT;
 		if (!batch[i]->discarded) {
 			at[m] = i;
 			items[m++] = (struct pfx_store_item){ .key = &batch[i]->key, .kv = batch[i]->kv };
@@ -125,16 +141,15 @@ static void run_puts(struct pfx_writer *w, struct job **batch, uint32_t n, int *
 	w->stats.batches += m > 0;
 	w->stats.discarded += n - m;
 	for (uint32_t i = 0; i < m; i++) {
-		results[at[i]] = put_results[i];
-		w->stats.written += put_results[i] == 0;
-		w->stats.failed += put_results[i] != 0;
-		note_error_locked(w, put_results[i]);
-		failed = put_results[i] != 0 ? put_results[i] : failed;
+		int rc = note_result_locked(w, batch[at[i]], &put_results[i]);
+
+		results[at[i]] = rc;
+		failed = rc != 0 ? rc : failed;
 	}
-	w->stats.queued -= n;
+	w->stats.queued -= n_puts;
 	pthread_mutex_unlock(&w->lock);
 	if (failed != 0) {
-		log_failure("saving blocks", failed);
+		log_failure("saving or deleting blocks", failed);
 	}
 }
 
@@ -162,7 +177,7 @@ static void run_batch(struct pfx_writer *w, struct job **batch, uint32_t n)
 	if (batch[0]->kind == JOB_SYNC) {
 		results[0] = run_sync(w);
 	} else {
-		run_puts(w, batch, n, results);
+		run_changes(w, batch, n, results);
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		if (batch[i]->done != NULL) {
@@ -260,8 +275,8 @@ static int hand_over(struct pfx_writer *w, struct job *job)
 	return rc;
 }
 
-int pfx_writer_put(struct pfx_writer *w, const struct pfx_store_key *key, const void *kv,
-	pfx_writer_done *done, void *arg)
+static int hand_over_key(struct pfx_writer *w, enum job_kind kind,
+	const struct pfx_store_key *key, const void *kv, pfx_writer_done *done, void *arg)
 {
 	size_t tokens_len = (size_t)key->n_tokens * sizeof(uint32_t);
 	struct job *job = pfx_calloc(1, sizeof(*job) + tokens_len);
@@ -273,10 +288,22 @@ int pfx_writer_put(struct pfx_writer *w, const struct pfx_store_key *key, const 
 	job->key = *key;
 	job->key.tokens = job->tokens;
 	job->kv = kv;
-	job->kind = JOB_PUT;
+	job->kind = kind;
 	job->done = done;
 	job->arg = arg;
 	return hand_over(w, job);
+}
+
+int pfx_writer_put(struct pfx_writer *w, const struct pfx_store_key *key, const void *kv,
+	pfx_writer_done *done, void *arg)
+{
+	return hand_over_key(w, JOB_PUT, key, kv, done, arg);
+}
+
+int pfx_writer_delete(struct pfx_writer *w, const struct pfx_store_key *key,
+	pfx_writer_done *done, void *arg)
+{
+	return hand_over_key(w, JOB_DELETE, key, NULL, done, arg);
 }
 
 int pfx_writer_sync(struct pfx_writer *w, pfx_writer_done *done, void *arg)
@@ -389,7 +416,7 @@ int pfx_writer_close(struct pfx_writer *w)
 	while (!w->ended && wait_turn_locked(w, &until)) {
 	}
 	ended = w->ended;
-	rc = w->stats.failed_syncs > 0 || w->stats.failed > 0 ? -EIO : 0;
+	rc = w->stats.failed_syncs + w->stats.failed + w->stats.failed_deletes > 0 ? -EIO : 0;
 	pthread_mutex_unlock(&w->lock);
 	if (!ended) {
 		pthread_detach(w->thread);

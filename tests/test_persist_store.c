@@ -82,6 +82,49 @@ static void test_basics(void)
 	is_int(pfx_store_sync(store), 0, "%s: sync", name);
 }
 
+/* Puts and deletions of one batch, in the order given. */
+static void test_mixed(void)
+{
+	struct u_chain a, b;
+	struct pfx_store_item items[7];
+	struct pfx_store_info info;
+	uint8_t kv[2][U_KV];
+	int results[7];
+
+	u_chain_make(&a, 8, 1, 2);
+	u_chain_make(&b, 8, 2, 2);
+	u_put(store, &b.key[0]);
+	u_put(store, &b.key[1]);
+	u_kv(&a.key[0], kv[0]);
+	u_kv(&a.key[1], kv[1]);
+	items[0] = (struct pfx_store_item){ .key = &b.key[1] };
+	items[1] = (struct pfx_store_item){ .key = &a.key[0], .kv = kv[0] };
+	items[2] = (struct pfx_store_item){ .key = &a.key[1], .kv = kv[1] };
+	items[3] = (struct pfx_store_item){ .key = &a.key[0] };
+	items[4] = (struct pfx_store_item){ .key = &a.key[1], .kv = kv[1] };
+	items[5] = (struct pfx_store_item){ .key = &a.key[0], .kv = kv[0] };
+	items[6] = (struct pfx_store_item){ .key = &b.key[1] };
+	is_int(pfx_store_put(store, items, 7, results), 0, "%s: a batch of puts and deletions", name);
+	is_int(results[0], 0, "%s: a deletion", name);
+	is_int(results[2], 0, "%s: a put", name);
+	is_int(results[3], 0, "%s: a deletion of what the batch put", name);
+	is_int(results[4], -ENOENT, "%s: then a put of its child", name);
+	is_int(results[5], 0, "%s: and of itself", name);
+	is_int(results[6], -ENOENT, "%s: a second deletion", name);
+	is_int(u_get(store, &b.key[1]), -ENOENT, "%s: one is gone", name);
+	is_int(u_get(store, &b.key[0]), 0, "%s: what it hung on is not", name);
+	is_int(u_get(store, &a.key[0]), 0, "%s: what was put last is there", name);
+	is_int(u_get(store, &a.key[1]), -ENOENT, "%s: what was deleted is not", name);
+	if (folder != NULL) {
+		pfx_store_close(store);
+		open_store(8 << 20);
+		pfx_store_info(store, &info);
+		is_int(info.records, 2, "%s: the same after a restart", name);
+		is_int(u_get(store, &a.key[0]), 0, "%s: to the byte", name);
+	}
+	pfx_store_clear(store, NULL, NULL);
+}
+
 static void test_partial(void)
 {
 	struct u_chain a;
@@ -207,6 +250,60 @@ static void test_cap(uint64_t bytes_max)
 		(unsigned long long)file_max, (unsigned long long)bytes_max);
 	ok(info.bytes > bytes_max / 2, "%s: the cap is made use of: %llu of %llu bytes", name,
 		(unsigned long long)info.bytes, (unsigned long long)bytes_max);
+	pfx_store_clear(store, NULL, NULL);
+}
+
+/*
+ * Who keeps to the capacity and deletes for itself, in any order, is never evicted for; nor
+ * does a store that is always full grow slower or lose anything.
+ */
+static void test_capacity(uint64_t seed, uint64_t rounds)
+{
+	uint64_t capacity = pfx_store_capacity(store);
+	struct pfx_rng rng = { seed };
+	uint32_t *number = calloc(capacity, sizeof(*number)), next = 1;
+	struct pfx_store_info info;
+	uint64_t evicted;
+	int wrong = 0;
+
+	pfx_store_info(store, &info);
+	evicted = info.evicted;
+	for (uint64_t n = 0; n < capacity + rounds; n++) {
+		struct pfx_store_item items[24];
+		int results[24];
+		static uint8_t kv[12][U_KV];
+		static struct u_chain put[12], del[12];
+		uint32_t k = 0, some = 1 + (uint32_t)pfx_rng_below(&rng, 12);
+
+		for (uint32_t i = 0; i < some; i++) {
+			uint64_t at = n < capacity ? n : pfx_rng_below(&rng, capacity);
+
+			if (number[at] != 0) {
+				u_chain_make(&del[i], 9, number[at], 1);
+				items[k++] = (struct pfx_store_item){ .key = &del[i].key[0] };
+			}
+			number[at] = next++;
+			u_chain_make(&put[i], 9, number[at], 1);
+			u_kv(&put[i].key[0], kv[i]);
+			items[k++] = (struct pfx_store_item){ .key = &put[i].key[0], .kv = kv[i] };
+		}
+		wrong += pfx_store_put(store, items, k, results) != 0;
+		for (uint32_t i = 0; i < k; i++) {
+			wrong += results[i] != 0;
+		}
+	}
+	for (uint64_t at = 0; at < capacity; at++) {
+		struct u_chain c;
+
+		u_chain_make(&c, 9, number[at], 1);
+		wrong += u_get(store, &c.key[0]) != 0;
+	}
+	pfx_store_info(store, &info);
+	is_int(wrong, 0, "%s: full to its capacity of %d all the time", name, (int)capacity);
+	is_int(info.evicted - evicted, 0, "%s: without an eviction of its own, seed %llu", name,
+		(unsigned long long)seed);
+	is_int(info.records, capacity, "%s: and nothing lost", name);
+	free(number);
 	pfx_store_clear(store, NULL, NULL);
 }
 
@@ -370,10 +467,15 @@ static void test_all(uint64_t seed)
 	test_basics();
 	test_partial();
 	pfx_store_clear(store, NULL, NULL);
+	test_mixed();
 	test_clear();
 	test_damage();
 	test_random(seed);
 	test_no_memory(seed);
+	pfx_store_clear(store, NULL, NULL);
+	pfx_store_close(store);
+	open_store(3 << 20);
+	test_capacity(seed, STEPS / 4);
 	pfx_store_close(store);
 	open_store(4 << 20);
 	test_cap(4 << 20);

@@ -91,6 +91,51 @@ static void test_plain(void)
 	pfx_store_close(store);
 }
 
+/* Deletions keep their place between puts, and none is dropped when the queue is full. */
+static void test_deletes(void)
+{
+	struct pfx_writer_opts opts = { .queue_max = 3, .batch_max = 100 };
+	struct pfx_store *store;
+	struct pfx_writer *w;
+	struct pfx_writer_stats stats;
+	int there = 0;
+
+	open_mem(&store, 4);
+	answered = good = cancelled = 0;
+	pfx_store_fault_set(store, PFX_FAULT_STUCK, 1);
+	pfx_writer_open(&w, store, &opts);
+	pfx_writer_delete(w, &chains[1].key[0], count, NULL);
+	while (pfx_store_fault_count(store, PFX_FAULT_STUCK) == 0) {
+		pause_ms(1);
+	}
+	/* The thread is stuck with the first, so what follows is one batch. */
+	is_int(pfx_writer_put(w, &chains[0].key[0], kv[0][0], count, NULL), 0, "deletes: a put");
+	pfx_writer_put(w, &chains[0].key[1], kv[0][1], count, NULL);
+	is_int(pfx_writer_delete(w, &chains[0].key[0], count, NULL), 0, "deletes: and its deletion");
+	pfx_writer_put(w, &chains[0].key[0], kv[0][0], count, NULL);
+	is_int(pfx_writer_put(w, &chains[0].key[1], kv[0][1], count, NULL), PFX_E_FULL,
+		"deletes: the queue takes no more puts");
+	for (int i = 0; i < DEPTH; i++) {
+		there += pfx_writer_delete(w, &chains[2].key[i], count, NULL) == 0;
+	}
+	is_int(there, DEPTH, "deletes: but deletions, however many");
+	pfx_store_fault_release(store);
+	is_int(pfx_writer_flush(w, 10000), 0, "deletes: one of nothing is no error");
+	is_int(good, 5 + DEPTH, "deletes: all were answered");
+	is_int(u_get(store, &chains[0].key[0]), 0, "deletes: what was put after is there");
+	is_int(u_get(store, &chains[0].key[1]), -ENOENT, "deletes: what was deleted is not");
+	pfx_writer_stats(w, &stats);
+	is_int(stats.deletes, 2 + DEPTH, "deletes: are counted");
+	is_int(stats.accepted, 3, "deletes: and not as puts");
+	is_int(stats.batches, 2, "deletes: in one batch with the puts");
+	is_int(stats.queued, 0, "deletes: nothing waits");
+	pfx_store_fault_set(store, PFX_FAULT_PUT_FAILS, 1);
+	pfx_writer_delete(w, &chains[0].key[0], count, NULL);
+	is_int(pfx_writer_flush(w, 10000), -EIO, "deletes: one that fails is told");
+	is_int(pfx_writer_close(w), -EIO, "deletes: by close, too");
+	pfx_store_close(store);
+}
+
 /* A disk that hangs: nobody waits for it. */
 static void test_stuck(void)
 {
@@ -249,6 +294,7 @@ int main(void)
 		}
 	}
 	test_plain();
+	test_deletes();
 	test_stuck();
 	test_errors();
 	open_mem(&store, seed);
