@@ -31,6 +31,7 @@ deny tools '(kernels|persist|tests)/' "wires, and reaches no deeper"
 deny "base radix kernels persist engine" 'event2?/|event2?\.h' "libevent belongs to net/"
 deny "base radix persist engine net tools kernels/cpu" '(cuda|cublas)' "CUDA belongs to kernels/cuda/"
 deny "base radix kernels engine net tools" 'lmdb' "LMDB belongs to persist/"
-deny persist 'lmdb' "one file of persist/ knows LMDB" 'persist/store_lmdb\.c'
+deny persist 'lmdb\.h' "only the LMDB store's own files know LMDB" 'persist/lmdb_priv\.h'
+deny persist 'persist/lmdb_' "only the LMDB store's own files know LMDB" 'persist/(store_lmdb|lmdb_[a-z]*)\.c'
 echo "1..$n"
 exit $bad
