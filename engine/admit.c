@@ -160,12 +160,13 @@ static uint32_t blocks_for(const struct pfx_engine *e, uint64_t tokens)
 static int has_room(const struct pfx_engine *e, const struct pfx_request *r, uint32_t have)
 {
 	struct pfx_cache_stats s;
+	const struct pfx_tier_stats *t = &s.tier[PFX_TIER_DEVICE];
 	uint64_t need, evictable;
 
 	pfx_cache_stats(e->cache, &s);
 	need = blocks_for(e, r->tokens.n + 1) - have / e->info.block_tokens + e->n_active;
-	evictable = s.cached > blocks_for(e, have) ? s.cached - blocks_for(e, have) : 0;
-	return need <= s.free + evictable;
+	evictable = t->cached > blocks_for(e, have) ? t->cached - blocks_for(e, have) : 0;
+	return need <= t->free + evictable;
 }
 
 int pfx_admit_possible(struct pfx_engine *e, struct pfx_request *r)

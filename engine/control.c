@@ -22,14 +22,14 @@ static struct pfx_event *flush(struct pfx_engine *e, const struct pfx_job *job)
 	struct pfx_event *ev = pfx_event_new(PFX_EVENT_FLUSHED, job);
 	struct pfx_flushed flushed;
 
-	pfx_cache_flush(e->cache, NULL, &flushed);
+	pfx_cache_flush(e->cache, NULL, PFX_TIER_ALL, &flushed);
 	/* Who runs keeps its blocks, but nobody can follow it any more. */
 	pfx_list_for(it, &e->active) {
 		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
 		r->unshared = 1;
 		r->leader = NULL;
 	}
-	ev->flushed_device = flushed.blocks;
+	ev->flushed_device = flushed.blocks[PFX_TIER_DEVICE];
 	ev->in_use = flushed.in_use;
 	return ev;
 }

@@ -14,13 +14,14 @@ static json_int_t num(uint64_t n)
 static json_t *tier_report(const struct pfx_engine *e)
 {
 	struct pfx_cache_stats s;
+	const struct pfx_tier_stats *t = &s.tier[PFX_TIER_DEVICE];
 	uint64_t block_bytes = e->info.kv_bytes_per_token * e->info.block_tokens;
 	json_t *device, *host, *disk;
 
 	pfx_cache_stats(e->cache, &s);
-	device = json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "blocks", num(s.blocks), "free",
-		num(s.free), "cached", num(s.cached), "running", num(s.running), "pinned",
-		num(s.pinned), "leased", num(0), "bytes", num(s.blocks * block_bytes));
+	device = json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "blocks", num(t->blocks), "free",
+		num(t->free), "cached", num(t->cached), "running", num(t->running), "pinned",
+		num(t->pinned), "leased", num(t->leased), "bytes", num(t->blocks * block_bytes));
 	/* The slower tiers hold nothing in this version. */
 	host = json_pack("{s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "blocks", 0, "free", 0, "cached", 0,
 		"running", 0, "pinned", 0, "leased", 0, "bytes", 0);

@@ -17,7 +17,8 @@ int pfx_cache_open(struct pfx_cache **out, const struct pfx_cache_opts *opts)
 	int rc;
 
 	if (B == 0 || B > 256 || (B & (B - 1)) != 0 || opts->n_blocks == 0 ||
-		opts->n_blocks == PFX_BLOCK_NONE || opts->n_marks == PFX_MARK_NONE) {
+		opts->n_blocks == PFX_BLOCK_NONE || opts->n_marks == PFX_MARK_NONE ||
+		opts->n_host > 0 || opts->n_disk > 0) {
 		return -EINVAL;
 	}
 	cache = pfx_calloc(1, sizeof(*cache));
@@ -200,6 +201,12 @@ void pfx_space_release(struct pfx_space *space)
 	space->refs--;
 }
 
+const void *pfx_space_name(const struct pfx_space *space, size_t *len)
+{
+	*len = space->name_len;
+	return space->name;
+}
+
 /* Did the tree once go on behind that place with (the next of) these tokens? */
 static int was_evicted(const struct pfx_cache *cache, struct pfx_place at, const uint32_t *tokens,
 	uint32_t n)
@@ -217,8 +224,11 @@ static int was_evicted(const struct pfx_cache *cache, struct pfx_place at, const
 void pfx_cache_describe(const struct pfx_cache *cache, struct pfx_place at, const uint32_t *tokens,
 	uint32_t n, struct pfx_hit *out)
 {
-	out->tokens = at.pos;
-	out->mark = PFX_MARK_NONE;
+	*out = (struct pfx_hit){
+		.tokens = at.pos,
+		.tier_tokens[PFX_TIER_DEVICE] = at.pos,
+		.mark = PFX_MARK_NONE,
+	};
 	if (at.pos == n) {
 		out->mark = pfx_marks_find(&cache->marks, at.node, n);
 		out->end = PFX_END_WHOLE;
@@ -241,16 +251,19 @@ void pfx_cache_match(const struct pfx_cache *cache, const struct pfx_space *spac
 	pfx_cache_describe(cache, at, tokens, n, out);
 }
 
-void pfx_cache_flush(struct pfx_cache *cache, struct pfx_space *space, struct pfx_flushed *out)
+void pfx_cache_flush(struct pfx_cache *cache, struct pfx_space *space, unsigned tiers,
+	struct pfx_flushed *out)
 {
 	uint32_t own = 0;
 
-	out->blocks = 0;
-	out->in_use = 0;
+	*out = (struct pfx_flushed){ 0 };
+	if ((tiers & 1u << PFX_TIER_DEVICE) == 0) {
+		return;
+	}
 	for (uint32_t i = 0; i < cache->n_buckets; i++) {
 		for (struct pfx_space *s = cache->buckets[i]; s != NULL; s = s->next) {
 			if (space == NULL || s == space) {
-				out->blocks += flush_tree(cache, s);
+				out->blocks[PFX_TIER_DEVICE] += flush_tree(cache, s);
 				out->in_use += s->loose_blocks;
 			}
 		}
@@ -275,11 +288,15 @@ void pfx_cache_stats(const struct pfx_cache *cache, struct pfx_cache_stats *out)
 	const uint32_t *count = cache->pool.count;
 
 	*out = (struct pfx_cache_stats){
-		.blocks = cache->pool.n,
-		.free = count[PFX_BLOCK_FREE],
-		.cached = pfx_cached_blocks(cache),
-		.running = count[PFX_BLOCK_FILLING] + cache->pinned_blocks + cache->loose_blocks,
-		.pinned = cache->pinned_blocks,
+		.tier[PFX_TIER_DEVICE] = {
+			.blocks = cache->pool.n,
+			.free = count[PFX_BLOCK_FREE],
+			.cached = pfx_cached_blocks(cache),
+			.running = count[PFX_BLOCK_FILLING] + cache->pinned_blocks +
+				cache->loose_blocks,
+			.pinned = cache->pinned_blocks,
+			.evicted = cache->evicted_blocks,
+		},
 		.marks = cache->marks.used,
 		.nodes = cache->nodes,
 		.spaces = cache->n_spaces,

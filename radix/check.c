@@ -409,11 +409,12 @@ static void check_counters(struct check *c)
 	uint32_t ages = 0, free = 0;
 
 	pfx_cache_stats(cache, &s);
-	equal(c, "free + cached + running", (uint64_t)s.free + s.cached + s.running, s.blocks);
+	equal(c, "free + cached + running", (uint64_t)s.tier[0].free + s.tier[0].cached +
+		s.tier[0].running, s.tier[0].blocks);
 	equal(c, "nodes", s.nodes, c->nodes);
 	equal(c, "tokens", s.tokens, c->tokens);
 	equal(c, "index bytes", s.index_bytes, c->bytes);
-	equal(c, "pinned blocks", s.pinned, c->pinned);
+	equal(c, "pinned blocks", s.tier[0].pinned, c->pinned);
 	equal(c, "loose blocks", cache->loose_blocks, c->loose_blocks);
 	equal(c, "marks in use", s.marks, c->marks);
 	pfx_list_for(it, &cache->marks.oldest) {

@@ -36,6 +36,7 @@ struct pfx_cache {
 	struct pfx_rng prio;          /* of treaps; the same in every run, so that runs repeat */
 	uint64_t epoch;               /* raised by a flush, so that no ghost outlives it */
 	uint64_t clock;               /* raised whenever pins are given back */
+	uint64_t now;                 /* as told by pfx_cache_now */
 	uint32_t pinned_blocks;       /* of LINKED nodes with pins */
 	uint32_t loose_blocks;        /* of LOOSE and FLUSHED nodes */
 	uint64_t nodes, tokens;       /* LINKED, without roots */

@@ -234,9 +234,9 @@ static double bench_evict(double *whole)
 
 	pfx_cache_stats(cache, &s);
 	PFX_ASSERT(pfx_path_open(cache, NULL, NULL, 0, NULL, &hog) == 0);
-	PFX_ASSERT(pfx_path_reserve(hog, s.free * B, &copy) == 0);
+	PFX_ASSERT(pfx_path_reserve(hog, s.tier[0].free * B, &copy) == 0);
 	PFX_ASSERT(pfx_path_open(cache, NULL, NULL, 0, NULL, &path) == 0);
-	n = s.cached / 2 / REPEAT < 256 ? s.cached / 2 / REPEAT : 256;
+	n = s.tier[0].cached / 2 / REPEAT < 256 ? s.tier[0].cached / 2 / REPEAT : 256;
 	for (int r = 0; r < REPEAT; r++) {
 		t0 = pfx_clock_ns();
 		for (uint32_t i = 0; i < n; i++) {
@@ -248,8 +248,8 @@ static double bench_evict(double *whole)
 	PFX_ASSERT(pfx_path_open(cache, NULL, NULL, 0, NULL, &path) == 0);
 	pfx_cache_stats(cache, &s);
 	t0 = pfx_clock_ns();
-	PFX_ASSERT(pfx_path_reserve(path, (s.free + s.cached) * B, &copy) == 0);
-	*whole = (double)(pfx_clock_ns() - t0) / (s.free + s.cached);
+	PFX_ASSERT(pfx_path_reserve(path, (s.tier[0].free + s.tier[0].cached) * B, &copy) == 0);
+	*whole = (double)(pfx_clock_ns() - t0) / (s.tier[0].free + s.tier[0].cached);
 	pfx_path_close(path);
 	pfx_path_close(hog);
 	return median(t, REPEAT);

@@ -121,7 +121,7 @@ static void squeeze(uint32_t n)
 	if (pfx_path_open(cache, NULL, NULL, 0, NULL, &path) < 0) {
 		abort();
 	}
-	is_int(pfx_path_reserve(path, (stats().free + n) * cache->block_tokens, &copy), 0,
+	is_int(pfx_path_reserve(path, (stats().tier[0].free + n) * cache->block_tokens, &copy), 0,
 		"%u blocks are given up", n);
 	pfx_path_close(path);
 }
@@ -234,8 +234,8 @@ static void test_held_is_not_evicted(void)
 	insert("xxxxyyyy");
 	path = open_on("aaaabbbbzz", 8);
 	first = block_of(path, 0);
-	is_int(stats().pinned, 2, "two blocks are pinned");
-	is_int(stats().cached, 4, "four can go");
+	is_int(stats().tier[0].pinned, 2, "two blocks are pinned");
+	is_int(stats().tier[0].cached, 4, "four can go");
 	is_int(pfx_path_open(cache, NULL, NULL, 0, NULL, &other), 0, "a hog");
 	is_int(pfx_path_reserve(other, 7 * 4, &copy), PFX_E_FULL, "seven blocks are too many");
 	is_int(stats().evicted_blocks, 0, "and nothing was evicted for them");
@@ -245,7 +245,7 @@ static void test_held_is_not_evicted(void)
 	is_int(match("aaaabbbbcccc").tokens, 8, "what is held can be matched still");
 	is_int(block_of(path, 0), first, "in the same blocks");
 	pfx_path_close(path);
-	is_int(stats().pinned, 0, "the count goes back to zero");
+	is_int(stats().tier[0].pinned, 0, "the count goes back to zero");
 	is_int(pfx_path_reserve(other, 8 * 4, &copy), 0, "and then they can go");
 	is_int(match("aaaa").tokens, 0, "all of it");
 	pfx_path_close(other);
@@ -265,14 +265,14 @@ static void test_same_prefix_twice(void)
 	p2 = open_on("aaaabbbbcc", 0);
 	is_int(pfx_path_reserve(p1, 10, &copy), 0, "both compute it");
 	is_int(pfx_path_reserve(p2, 12, &copy), 0, "at the same time");
-	is_int(stats().free, 2, "in blocks of their own");
+	is_int(stats().tier[0].free, 2, "in blocks of their own");
 	text(tokens, "aaaabbbbcc");
 	is_int(pfx_path_publish(p1, tokens, 10), 0, "one publishes");
 	is_int(pfx_path_publish(p2, tokens, 10), 0, "then the other");
 	for (uint32_t i = 0; i < 3; i++) {
 		is_int(block_of(p2, i), block_of(p1, i), "block %u is shared", i);
 	}
-	is_int(stats().free, 5, "the duplicates are free");
+	is_int(stats().tier[0].free, 5, "the duplicates are free");
 	is_int(stats().duplicate_blocks, 3, "and counted");
 	copy = extend_to(p2, "aaaabbbbccd");
 	is_int(copy.n, 2, "the one that may not write in the tail copies it");
@@ -303,7 +303,7 @@ static void test_pin_split_evict(void)
 		for (int i = 0; i < 4; i++) {
 			path[i] = open_on(prompts[i], lens[i]);
 		}
-		is_int(stats().pinned, 4, "all four blocks are pinned");
+		is_int(stats().tier[0].pinned, 4, "all four blocks are pinned");
 		for (int i = 0; i < 4; i++) {
 			uint32_t held = 0;
 
@@ -313,9 +313,9 @@ static void test_pin_split_evict(void)
 
 				held = n > held ? n : held;
 			}
-			is_int(stats().pinned, held, "after closing %d: %u", order[i], held);
-			squeeze(stats().cached);
-			is_int(stats().free, 8 - held, "the rest can be evicted");
+			is_int(stats().tier[0].pinned, held, "after closing %d: %u", order[i], held);
+			squeeze(stats().tier[0].cached);
+			is_int(stats().tier[0].free, 8 - held, "the rest can be evicted");
 			is_int(pfx_cache_check(cache, say, NULL), 0, "check is clean");
 		}
 		pfx_cache_close(cache);
@@ -388,11 +388,11 @@ static void test_redundant(void)
 	slot = pfx_path_mark(p1);
 	p2 = open_on("aaaab", 5);
 	is_int(extend_to(p2, "aaaabc").n, 1, "p1 may write there, so p2 copies");
-	is_int(stats().free, 5, "block b is held by p1 alone now");
+	is_int(stats().tier[0].free, 5, "block b is held by p1 alone now");
 	is_int(match("aaaab").mark, slot, "its mark moved to the longer block");
 	clean("a loose block");
 	extend_to(p1, "aaaabd");
-	is_int(stats().free, 5, "p1 went another way: its block is in the tree again");
+	is_int(stats().tier[0].free, 5, "p1 went another way: its block is in the tree again");
 	is_int(match("aaaabd").tokens, 6, "and can be matched");
 	is_int(match("aaaab").mark, slot, "the mark is found whichever block has it");
 	pfx_path_close(p1);
@@ -405,21 +405,21 @@ static void test_redundant(void)
 	p2 = open_on("xxxxy", 5);
 	extend_to(p2, "xxxxyz");
 	pfx_path_close(p2);
-	squeeze(stats().cached);
+	squeeze(stats().tier[0].cached);
 	clean("the longer one is gone");
 	is_int(match("xxxxyz").tokens, 5, "the shorter one is matched again");
 	is_int(match("xxxxyz").end, PFX_END_EVICTED, "and it is known that more was there");
 	pfx_path_close(p1);
-	is_int(stats().cached, 2, "it stays when it is let go");
+	is_int(stats().tier[0].cached, 2, "it stays when it is let go");
 
 	/* Loose and let go: gone at once. */
 	p1 = open_on("ppppq", 0);
 	extend_to(p1, "ppppq");
 	p2 = open_on("ppppq", 5);
 	extend_to(p2, "ppppqr");
-	is_int(stats().running, 3, "two blocks for q");
+	is_int(stats().tier[0].running, 3, "two blocks for q");
 	pfx_path_close(p1);
-	is_int(stats().running, 2, "one of them goes");
+	is_int(stats().tier[0].running, 2, "one of them goes");
 	pfx_path_close(p2);
 	clean("the end");
 	pfx_cache_close(cache);
@@ -456,7 +456,7 @@ static void test_marks(void)
 	pfx_path_close(p2);
 	clean("two marks");
 	/* The mark at "aaaabb" is shared by two blocks: it dies with the last of them. */
-	is_int(stats().cached, 4, "aaaa, bbcc, ccdd, bbzz");
+	is_int(stats().tier[0].cached, 4, "aaaa, bbcc, ccdd, bbzz");
 	squeeze(2);
 	is_int(match("aaaabb").tokens, 6, "one block of the two is left");
 	is_int(match("aaaabb").mark, a, "with the mark");
@@ -504,7 +504,7 @@ static void test_flushed_stays_flushed(void)
 	extend_to(p2, "abc");
 	pfx_path_close(p2);
 	clean("ab is loose");
-	pfx_cache_flush(cache, space, &gone);
+	pfx_cache_flush(cache, space, PFX_TIER_ALL, &gone);
 	p2 = open_on("xy", 0);
 	extend_to(p2, "xy");
 	insert("zz");
@@ -514,7 +514,7 @@ static void test_flushed_stays_flushed(void)
 	clean("flushed while loose");
 	pfx_path_close(p1);
 	pfx_path_close(p2);
-	is_int(stats().free, 7, "xy is left");
+	is_int(stats().tier[0].free, 7, "xy is left");
 	pfx_cache_close(cache);
 }
 
@@ -580,13 +580,13 @@ static void test_flush(void)
 	path = open_on("aaaabb", 6);
 	is_int(pfx_path_publish(path, tokens, 6), 0, "publishing nothing new is fine");
 	pfx_path_mark(path);
-	pfx_cache_flush(cache, other, &gone);
-	is_int(gone.blocks + gone.in_use, 0, "the other space has nothing to flush");
-	pfx_cache_flush(cache, space, &gone);
-	is_int(gone.blocks, 2, "cccc and xxxx are freed");
+	pfx_cache_flush(cache, other, PFX_TIER_ALL, &gone);
+	is_int(gone.blocks[0] + gone.in_use, 0, "the other space has nothing to flush");
+	pfx_cache_flush(cache, space, PFX_TIER_ALL, &gone);
+	is_int(gone.blocks[0], 2, "cccc and xxxx are freed");
 	is_int(gone.in_use, 2, "aaaa and bbbb are in use");
-	is_int(stats().running, 2, "and running");
-	is_int(stats().cached, 0, "nothing is cached");
+	is_int(stats().tier[0].running, 2, "and running");
+	is_int(stats().tier[0].cached, 0, "nothing is cached");
 	is_int(stats().marks, 0, "no marks either");
 	is_int(stats().nodes, 0, "nor nodes");
 	is_int(match("aaaa").tokens, 0, "nobody can match them");
@@ -597,19 +597,19 @@ static void test_flush(void)
 	is_int(match("aaaa").tokens, 0, "and shows nothing");
 	insert("aaaabbbb");
 	is_int(match("aaaabbbb").tokens, 8, "others compute it anew");
-	pfx_cache_flush(cache, NULL, &gone);
-	is_int(gone.blocks, 2, "flushed again: the new ones");
+	pfx_cache_flush(cache, NULL, PFX_TIER_ALL, &gone);
+	is_int(gone.blocks[0], 2, "flushed again: the new ones");
 	is_int(gone.in_use, 3, "the path's are in use as before");
 	clean("flushed twice");
 	pfx_path_close(path);
-	is_int(stats().free, 16, "closing frees them");
+	is_int(stats().tier[0].free, 16, "closing frees them");
 	is_int(pfx_path_open(cache, NULL, tokens, n, &hit, &path), 0, "a private path");
 	is_int(hit.end, PFX_END_NEVER_SEEN, "finds nothing");
 	extend_to(path, "aaaabbbb");
 	is_int(match("aaaa").tokens, 0, "and leaves nothing");
 	is_int(pfx_path_follow(path, tokens, n), 8, "follow is no use to it");
 	pfx_path_close(path);
-	is_int(stats().free, 16, "all free");
+	is_int(stats().tier[0].free, 16, "all free");
 	clean("the end");
 	pfx_cache_close(cache);
 }
@@ -629,9 +629,9 @@ static void test_follow(void)
 	extend_to(leader, "aaaabbbbcc");
 	is_int(pfx_path_follow(follower, tokens, n), 10, "and on");
 	is_int(pfx_path_follow(follower, tokens, 10), 10, "no further than asked");
-	is_int(stats().running, 3, "in the same blocks");
+	is_int(stats().tier[0].running, 3, "in the same blocks");
 	pfx_path_close(leader);
-	is_int(stats().running, 3, "which outlive the leader");
+	is_int(stats().tier[0].running, 3, "which outlive the leader");
 	is_int(pfx_path_reserve(follower, 14, &copy), 0, "the follower takes over");
 	is_int(copy.n, 0, "in place");
 	is_int(pfx_path_follow(follower, tokens, n), 10, "holding more, it does not follow");
@@ -767,13 +767,13 @@ static void test_deep(uint32_t block_tokens, int follow)
 	}
 	is_int(bad, 0, "a hundred branches");
 	clean("branches");
-	squeeze(stats().cached / 2);
+	squeeze(stats().tier[0].cached / 2);
 	clean("half of it evicted");
 	bad += pfx_path_open(cache, space, tokens, DEEP, NULL, &path) != 0;
-	pfx_cache_flush(cache, NULL, &gone);
+	pfx_cache_flush(cache, NULL, PFX_TIER_ALL, &gone);
 	clean("flushed");
 	pfx_path_close(path);
-	is_int(stats().free, DEEP + 8, "all blocks are back");
+	is_int(stats().tier[0].free, DEEP + 8, "all blocks are back");
 	pfx_cache_close(cache);
 	pfx_free(tokens);
 }

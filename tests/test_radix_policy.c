@@ -78,7 +78,7 @@ static void step(struct held *paths)
 	uint32_t what = below(64);
 
 	if (what == 0) {
-		pfx_cache_flush(cache, below(2) ? spaces[below(2)] : NULL, &flushed);
+		pfx_cache_flush(cache, below(2) ? spaces[below(2)] : NULL, PFX_TIER_ALL, &flushed);
 	} else if (what < 4) {
 		pfx_cache_press(cache, below(40));
 	} else if (h->path == NULL) {
@@ -119,7 +119,7 @@ static void test_random(enum pfx_policy policy, uint32_t fail_one_in)
 	}
 	pfx_cache_press(cache, 0);
 	pfx_cache_stats(cache, &s);
-	is_int(s.free, s.blocks, "pressed to nothing, all is free");
+	is_int(s.tier[0].free, s.tier[0].blocks, "pressed to nothing, all is free");
 	pfx_cache_close(cache);
 	is_int(pfx_alloc_live(), live, "all memory is given back");
 }

@@ -586,7 +586,7 @@ static void do_flush(void)
 	uint32_t freed = 0, want = in_use(space);
 	struct pfx_flushed got;
 
-	pfx_cache_flush(cache, space < 0 ? NULL : spaces[space], &got);
+	pfx_cache_flush(cache, space < 0 ? NULL : spaces[space], PFX_TIER_ALL, &got);
 	for (uint32_t b = 0; b < n_blocks; b++) {
 		if (blocks[b].used && (space < 0 || blocks[b].space == space)) {
 			freed += blocks[b].pins == 0;
@@ -597,7 +597,7 @@ static void do_flush(void)
 		paths[i].apart |= space < 0 || paths[i].space == space;
 	}
 	sweep();
-	must(got.blocks == freed, "flush freed %u, want %u", got.blocks, freed);
+	must(got.blocks[0] == freed, "flush freed %u, want %u", got.blocks[0], freed);
 	must(got.in_use == want, "flush left %u in use, want %u", got.in_use, want);
 	/* Nothing of before may be remembered in that space; the other spaces lose little. */
 	epoch = pfx_rng_next(&rng);
@@ -607,7 +607,7 @@ static void do_flush(void)
 	if (space >= 0) {
 		struct pfx_flushed all;
 
-		pfx_cache_flush(cache, NULL, &all);
+		pfx_cache_flush(cache, NULL, PFX_TIER_ALL, &all);
 		for (uint32_t b = 0; b < n_blocks; b++) {
 			blocks[b].flushed |= blocks[b].used;
 		}
@@ -639,12 +639,12 @@ static void check_all(void)
 			!redundant(&blocks[b]);
 	}
 	pfx_cache_stats(cache, &s);
-	must(s.blocks == n_blocks, "blocks");
-	must(s.free == unused, "%u free, want %u", s.free, unused);
-	must(s.cached == cached, "%u cached, want %u", s.cached, cached);
-	must(s.running == n_blocks - cached - unused, "%u running, want %u", s.running,
+	must(s.tier[0].blocks == n_blocks, "blocks");
+	must(s.tier[0].free == unused, "%u free, want %u", s.tier[0].free, unused);
+	must(s.tier[0].cached == cached, "%u cached, want %u", s.tier[0].cached, cached);
+	must(s.tier[0].running == n_blocks - cached - unused, "%u running, want %u", s.tier[0].running,
 		n_blocks - cached - unused);
-	must(s.pinned == pinned, "%u pinned, want %u", s.pinned, pinned);
+	must(s.tier[0].pinned == pinned, "%u pinned, want %u", s.tier[0].pinned, pinned);
 	pfx_cache_check(cache, report, NULL);
 }
 
@@ -713,8 +713,8 @@ static void close_cache(void)
 	}
 	check_all();
 	pfx_cache_stats(cache, &s);
-	must(s.running == 0 && s.pinned == 0, "idle, but %u running, %u pinned", s.running, s.pinned);
-	must(s.free + s.cached == s.blocks, "idle: the blocks do not add up");
+	must(s.tier[0].running == 0 && s.tier[0].pinned == 0, "idle, but %u running, %u pinned", s.tier[0].running, s.tier[0].pinned);
+	must(s.tier[0].free + s.tier[0].cached == s.tier[0].blocks, "idle: the blocks do not add up");
 	pfx_cache_close(cache);
 }
 
