@@ -29,7 +29,7 @@ fails() {
 }
 json=$("$sim" --trace "$trace" --capacity 150,1000 --policy lru,belady --json)
 is "JSON: rows in the order asked for" "$json" \
-	'{"ceiling":0.[0-9]*,"rows":\[{"policy":"lru","capacity":150,"hit_rate":0.[0-9]*},{"policy":"lru","capacity":1000,"hit_rate":0.[0-9]*},{"policy":"belady","capacity":150,"hit_rate":0.[0-9]*},{"policy":"belady","capacity":1000,"hit_rate":0.[0-9]*}\]}'
+	'{"ceiling":0.[0-9]*,"rows":\[{"policy":"lru","capacity":150,"hit_rate":0.[0-9]*},{"policy":"lru","capacity":1000,"hit_rate":0.[0-9]*},{"policy":"belady","capacity":150,"hit_rate":0.[0-9]*},{"policy":"belady","capacity":1000,"hit_rate":0.[0-9]*}\],"requests":341,"blocks":10440,"distinct":3982,*}'
 is "one size twice says the same" "$("$sim" -t "$trace" -c 150,1000 -p lru,belady -j)" \
 	"$(printf '%s' "$json" | sed 's/[][]/\\&/g')"
 is "standard input" "$("$sim" -t - -c 150,1000 -p lru,belady -j <"$trace")" \
@@ -37,6 +37,21 @@ is "standard input" "$("$sim" -t - -c 150,1000 -p lru,belady -j <"$trace")" \
 text=$("$sim" -t "$trace" -c 150)
 is "text: a line of names" "$text" '* capacity *lru *fifo *belady*'
 is "text: the ceiling" "$text" '* unlimited *'
+is "a range of sizes" "$("$sim" -t "$trace" -c 100:400:*2,100:400:+150 -p fifo)" '*
+       100 *
+       200 *
+       400 *
+       100 *
+       250 *
+       400 *'
+is "text: what is needed" "$text" '*needed for 90, 95 and 99 % of the ceiling*lru *(of the sizes above)'
+is "last turns" "$("$sim" -t "$trace" -c 150 -p lru --ends)" '341 requests*; [1-9]* last turns;*'
+is "bytes of a block" "$("$sim" -t "$trace" -c 128 -p lru --block-bytes 8M)" '*1.00 GiB*'
+is "JSON: bytes" "$("$sim" -t "$trace" -c 128 -p lru --block-bytes 8M -j)" \
+	'*"capacity":128,"hit_rate":0.[0-9]*,"bytes":1073741824}\]*"need":\[{"policy":"lru","share":0.90,"capacity":[1-9]*,"bytes":[1-9]*}*'
+printf '{"input_length":40,"hash_ids":[1,2,3]}\n{"input_length":17,"hash_ids":[4,5]}\n' >"$dir/lengths"
+is "bytes a token" "$("$sim" -t "$dir/lengths" -c 4 -p lru --bytes-per-token 1K)" '*of 16 tokens*64.0 KiB*'
+is "at once" "$("$sim" -t "$trace" -c 150 -p lru --at-once 4 -j)" '*"refused":[0-9]*}*'
 is "sizes of its own accord" "$("$sim" -t "$trace" -p lru)" '*
         64 *
       4096 *'
@@ -50,6 +65,13 @@ fails "unknown policy" 2 '*there is no "mru", only lru, *' -t "$trace" -p lru,mr
 fails "a size that is no number" 2 '*"10k" is not a number of blocks*' -t "$trace" -c 5,10k
 fails "a size of nothing" 2 '*"0" is not a number of blocks*' -t "$trace" -c 0
 fails "a negative size" 2 '*"-3" is not a number of blocks*' -t "$trace" -c -3
+for range in 5: :5 5:4 5:50:2 5:50:*1 5:50:+0 5:50:*2:3 5:x; do
+	fails "range $range" 2 "*\"$range\" is no range*" -t "$trace" -c "$range"
+done
+fails "a size in no unit" 2 '*"3X" is not a number of bytes*' -t "$trace" --block-bytes 3X
+fails "bytes a token, of a trace without lengths" 1 '*does not tell how many tokens*' \
+	-t "$trace" --bytes-per-token 4
+fails "none at once" 2 '*"0" is not a number from 1*' -t "$trace" --at-once 0
 fails "no file" 1 "*$dir/none: No such file*" -t "$dir/none"
 : >"$dir/empty"
 fails "an empty file" 1 "*$dir/empty: there are no blocks in it" -t "$dir/empty"

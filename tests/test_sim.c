@@ -9,7 +9,10 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/rng.h"
 #include "tests/tap.h"
+#include "tools/curve.h"
+#include "tools/ends.h"
 #include "tools/replay.h"
 
 #define SAMPLE_CAPACITIES 6
@@ -17,32 +20,51 @@
 
 static const struct named {
 	const char *name;
-	enum pfx_policy policy;
-	int (*run)(const struct pfx_trace *t, uint32_t capacity, const struct pfx_replay *r,
-		uint64_t *hits);
+	struct pfx_run_opts opts;
 } policies[] = {
-	{ "lru", PFX_POLICY_LRU, NULL },
-	{ "fifo", 0, pfx_replay_fifo },
-	{ "leaf-fifo", PFX_POLICY_FIFO, NULL },
-	{ "default", PFX_POLICY_DEFAULT, NULL },
-	{ "belady", 0, pfx_replay_belady },
+	{ "lru", { .kind = PFX_RUN_TREE, .policy = PFX_POLICY_LRU } },
+	{ "fifo", { .kind = PFX_RUN_FIFO } },
+	{ "leaf-fifo", { .kind = PFX_RUN_TREE, .policy = PFX_POLICY_FIFO } },
+	{ "default", { .kind = PFX_RUN_TREE, .policy = PFX_POLICY_DEFAULT } },
+	{ "belady", { .kind = PFX_RUN_BELADY } },
 };
+
+#define N_POLICIES (sizeof(policies) / sizeof(policies[0]))
+
+static struct pfx_run_opts opts_of(const char *policy, uint32_t capacity)
+{
+	struct pfx_run_opts opts = { 0 };
+
+	for (size_t i = 0; i < N_POLICIES; i++) {
+		if (strcmp(policies[i].name, policy) == 0) {
+			opts = policies[i].opts;
+		}
+	}
+	opts.capacity = capacity;
+	return opts;
+}
 
 static uint64_t hits_of(const struct pfx_trace *t, const char *policy, uint32_t capacity, int check)
 {
-	struct pfx_replay r = { .check = check };
-	uint64_t hits = 0;
-	int rc = -EINVAL;
+	struct pfx_run_opts opts = opts_of(policy, capacity);
+	struct pfx_run_result result;
 
-	for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
-		const struct named *p = &policies[i];
+	opts.check = check;
+	return pfx_replay(t, &opts, 1, &result, NULL, NULL) == 0 ? result.hits : UINT64_MAX;
+}
 
-		if (strcmp(p->name, policy) == 0) {
-			rc = p->run != NULL ? p->run(t, capacity, &r, &hits)
-				: pfx_replay_cache(t, p->policy, capacity, &r, &hits);
+/* The lines of a made-up trace, split at '\n'. */
+static void read_lines(struct pfx_trace *t, const char *lines)
+{
+	while (*lines != '\0') {
+		size_t n = strcspn(lines, "\n");
+		char err[200] = "";
+
+		if (pfx_trace_add(t, lines, n, err, sizeof(err)) < 0) {
+			printf("# %s\n", err);
 		}
+		lines += n + (lines[n] == '\n');
 	}
-	return rc == 0 ? hits : UINT64_MAX;
 }
 
 static int load(struct pfx_trace *t, const char *folder, const char *name)
@@ -147,11 +169,184 @@ static void test_whole(const char *folder, const struct whole *w)
 	pfx_trace_free(&t);
 }
 
+/* ---- made-up traces ---- */
+
+/* Sessions that grow, some behind common instructions, in random order. */
+static void make_up(struct pfx_trace *t, struct pfx_rng *rng)
+{
+	uint32_t lengths[12] = { 0 }, epochs[12] = { 0 };
+
+	for (int i = 0; i < 400; i++) {
+		uint32_t s = (uint32_t)pfx_rng_below(rng, 12);
+		char line[2000];
+		int n;
+
+		if (lengths[s] == 0 || pfx_rng_below(rng, 6) == 0) {
+			lengths[s] = 2;
+			epochs[s]++;
+		}
+		lengths[s] += (uint32_t)pfx_rng_below(rng, 4);
+		n = snprintf(line, sizeof(line), "{\"session\":\"%u.%u\",\"output_length\":%u,\"hash_ids\":[%u",
+			s, epochs[s], (uint32_t)pfx_rng_below(rng, 900), s % 3);
+		for (uint32_t k = 1; k < lengths[s] && k < 60; k++) {
+			n += snprintf(line + n, sizeof(line) - (size_t)n, ",%u",
+				k < 3 ? s % 3 : s * 1000 + epochs[s] * 50 + k);
+		}
+		snprintf(line + n, sizeof(line) - (size_t)n, ",%u]}", 100000 + (uint32_t)i);
+		read_lines(t, line);
+	}
+}
+
+/* The curve is what the tree does, at every size; many runs at once are what each is alone. */
+static void test_curve(struct pfx_rng *rng)
+{
+	struct pfx_trace t = PFX_TRACE_INIT;
+	struct pfx_run_result results[40];
+	struct pfx_run_opts opts[40];
+	uint64_t *hits, wrong = 0;
+	uint32_t n = 0;
+
+	make_up(&t, rng);
+	hits = pfx_xcalloc((size_t)t.n_distinct + 1, sizeof(*hits));
+	is_int(pfx_curve_lru(&t, hits), 0, "made up: a curve of %u sizes", t.n_distinct);
+	for (uint32_t c = 1; c <= t.n_distinct && n < 40; c += 1 + c / 6) {
+		opts[n++] = opts_of("lru", c);
+	}
+	is_int(pfx_replay(&t, opts, n, results, NULL, NULL), 0, "%u sizes in one go", n);
+	for (uint32_t i = 0; i < n; i++) {
+		wrong += results[i].hits != hits[opts[i].capacity];
+	}
+	is_int(wrong, 0, "the curve of leaf LRU is what the tree does");
+	is_int(hits[0], 0, "no room, no hits");
+	is_int(hits[t.n_distinct], pfx_replay_ceiling(&t), "room for all: the ceiling");
+	for (size_t i = 0; i < N_POLICIES; i++) {
+		opts[i] = opts_of(policies[i].name, 60);
+	}
+	pfx_replay(&t, opts, N_POLICIES, results, NULL, NULL);
+	for (size_t i = 0; i < N_POLICIES; i++) {
+		is_int(results[i].hits, hits_of(&t, policies[i].name, 60, 1), "%s: the same alone",
+			policies[i].name);
+		ok(results[i].hits <= results[N_POLICIES - 1].hits, "and not above belady");
+	}
+	n = pfx_curve_size_for(&t, hits, 0.9);
+	ok((double)hits[n] >= 0.9 * (double)hits[t.n_distinct] &&
+		(double)hits[n - 1] < 0.9 * (double)hits[t.n_distinct],
+		"%u blocks are the fewest that reach 90 %%", n);
+	pfx_free(hits);
+	pfx_trace_free(&t);
+}
+
+/* Requests that hold their blocks at the same time. */
+static void test_at_once(struct pfx_rng *rng)
+{
+	struct pfx_trace t = PFX_TRACE_INIT;
+
+	make_up(&t, rng);
+	for (uint32_t capacity = 30; capacity <= 480; capacity *= 2) {
+		uint64_t lru = 0;
+
+		for (int i = 0; i < 2; i++) {
+			const char *policy = i == 0 ? "lru" : "default";
+			struct pfx_run_opts opts = opts_of(policy, capacity);
+			struct pfx_run_result result = { 0 };
+
+			opts.at_once = 8;
+			opts.check = 1;
+			is_int(pfx_replay(&t, &opts, 1, &result, NULL, NULL), 0,
+				"8 at once, %s of %u blocks: %llu hits, %llu refused", policy, capacity,
+				(unsigned long long)result.hits, (unsigned long long)result.refused);
+			lru = i == 0 ? result.hits : lru;
+			ok(result.hits + pfx_trace_refs(&t) / 50 > lru, "not far under lru");
+		}
+	}
+	pfx_trace_free(&t);
+}
+
+static void test_fields(void)
+{
+	struct pfx_trace t = PFX_TRACE_INIT;
+
+	read_lines(&t, "{\"hash_ids\":[1,2,3],\"namespace\":\"a\",\"session\":7}\n"
+		"{\"hash_ids\":[1,2],\"namespace\":\"b\",\"session\":\"7\",\"last_turn\":true}\n"
+		"{\"hash_ids\":[1,2],\"namespace\":\"\",\"session\":null,\"last_turn\":1}\n"
+		"{\"hash_ids\":[1],\"namespace\":\"a\",\"session\":\"7\",\"input_length\":-4}\n"
+		"{\"hash_ids\":[1],\"output_length\":9,\"input_length\":12}");
+	is_int(t.n_requests, 5, "rows with all fields");
+	is_int(t.n_distinct, 7, "namespaces share nothing");
+	ok(t.rows[0].session == t.rows[3].session && t.rows[0].session != t.rows[1].session,
+		"a session is one of its namespace, a number or its text");
+	is_int(t.rows[2].session, PFX_TRACE_NONE, "null is no session");
+	ok(t.rows[1].last_turn && !t.rows[2].last_turn && t.n_last_turns == 1, "last turns");
+	ok(t.rows[3].input == 0 && t.rows[4].input == 12 && t.rows[4].reply == 9, "lengths");
+	is_int(hits_of(&t, "lru", 100, 1), 2, "hits are of one namespace");
+	pfx_trace_free(&t);
+}
+
+static void test_block_tokens(void)
+{
+	struct pfx_trace t = PFX_TRACE_INIT;
+
+	is_int(pfx_trace_block_tokens(&t), 0, "no rows tell no size");
+	read_lines(&t, "{\"hash_ids\":[1,2,3],\"input_length\":40}\n{\"hash_ids\":[4,5],\"input_length\":17}\n"
+		"{\"hash_ids\":[9]}");
+	is_int(pfx_trace_block_tokens(&t), 16, "a last block in part");
+	read_lines(&t, "{\"hash_ids\":[1,2,3],\"input_length\":63}");
+	is_int(pfx_trace_block_tokens(&t), 0, "sizes that agree with none");
+	pfx_trace_free(&t);
+	read_lines(&t, "{\"hash_ids\":[1,2,3],\"input_length\":50}\n{\"hash_ids\":[4],\"input_length\":31}");
+	is_int(pfx_trace_block_tokens(&t), 16, "full blocks alone");
+	pfx_trace_free(&t);
+}
+
+static void is_last(const struct pfx_trace *t, const char *want, const char *what)
+{
+	char got[32] = "";
+
+	for (uint32_t i = 0; i < t->n_requests && i < sizeof(got) - 1; i++) {
+		got[i] = t->rows[i].last_turn ? 'x' : '.';
+	}
+	ok(strcmp(got, want) == 0, "%s: %s, want %s", what, got, want);
+}
+
+static void test_ends(void)
+{
+	struct pfx_trace t = PFX_TRACE_INIT;
+
+	/* Two conversations behind two blocks of instructions; one turn of the first is made
+	 * again; a request of the instructions alone. */
+	read_lines(&t, "{\"hash_ids\":[1,2,10,11,12]}\n{\"hash_ids\":[1,2,20,21,22]}\n"
+		"{\"hash_ids\":[1,2,10,11,13,14]}\n{\"hash_ids\":[1,2,20,21,23,24,25]}\n"
+		"{\"hash_ids\":[1,2,10,11,13,15,16,17]}\n{\"hash_ids\":[1,2]}");
+	is_int(pfx_ends_conversations(&t), 0, "conversations");
+	ok(t.rows[0].conversation == t.rows[2].conversation && t.rows[2].conversation ==
+		t.rows[4].conversation && t.rows[1].conversation == t.rows[3].conversation,
+		"turns belong together");
+	ok(t.rows[0].conversation != t.rows[1].conversation && t.rows[5].conversation !=
+		t.rows[4].conversation, "what only shares instructions does not");
+	is_int(pfx_ends_derive(&t), 0, "ends");
+	is_last(&t, "...xxx", "the last of each conversation");
+	is_int(t.n_last_turns, 3, "are counted");
+	pfx_trace_free(&t);
+
+	read_lines(&t, "{\"session\":1,\"hash_ids\":[1]}\n{\"session\":2,\"hash_ids\":[1]}\n"
+		"{\"session\":1,\"hash_ids\":[5]}\n{\"hash_ids\":[9]}");
+	is_int(pfx_ends_conversations(&t), 0, "sessions");
+	is_int(pfx_ends_derive(&t), 0, "their ends");
+	is_last(&t, ".xxx", "the last of each session, whatever it shares");
+	pfx_trace_free(&t);
+
+	read_lines(&t, "{\"last_turn\":true,\"hash_ids\":[1,2]}\n{\"hash_ids\":[1,2,3]}");
+	pfx_ends_conversations(&t);
+	pfx_ends_derive(&t);
+	is_last(&t, "x.", "a trace's own word is left as it is");
+	pfx_trace_free(&t);
+}
+
 /* A size of a million references takes less than three seconds. */
 static void test_speed(void)
 {
 	struct pfx_trace t = PFX_TRACE_INIT;
-	uint64_t start, seed = 7;
+	uint64_t start, seed = 7, *curve;
 	char line[4096];
 
 	for (int i = 0; i < 10000; i++) {
@@ -168,12 +363,17 @@ static void test_speed(void)
 		}
 	}
 	is_int(pfx_trace_refs(&t), 1000000, "a million references");
-	for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+	for (size_t i = 0; i < N_POLICIES; i++) {
 		start = pfx_clock_ns();
 		hits_of(&t, policies[i].name, 20000, 0);
 		printf("# %s: a million references in %.3f s\n", policies[i].name,
 			(double)(pfx_clock_ns() - start) / 1e9);
 	}
+	curve = pfx_xcalloc((size_t)t.n_distinct + 1, sizeof(*curve));
+	start = pfx_clock_ns();
+	pfx_curve_lru(&t, curve);
+	printf("# the curve of all sizes: %.3f s\n", (double)(pfx_clock_ns() - start) / 1e9);
+	pfx_free(curve);
 	pfx_trace_free(&t);
 }
 
@@ -181,7 +381,14 @@ int main(void)
 {
 	const char *folder = getenv("PREFIXD_TRACES"), *top = getenv("top_srcdir");
 	uint64_t live = pfx_alloc_live();
+	struct pfx_rng rng = { .state = pfx_rng_entropy() };
 
+	printf("# seed %llu\n", (unsigned long long)rng.state);
+	test_fields();
+	test_block_tokens();
+	test_ends();
+	test_curve(&rng);
+	test_at_once(&rng);
 	test_sample(top != NULL ? top : ".");
 	for (size_t i = 0; i < sizeof(wholes) / sizeof(wholes[0]); i++) {
 		if (folder != NULL && *folder != '\0') {

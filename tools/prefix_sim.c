@@ -13,114 +13,173 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/error.h"
-#include "tools/plot.h"
-#include "tools/replay.h"
+#include "tools/curve.h"
+#include "tools/ends.h"
+#include "tools/sim.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-#define SIZES_MAX 64
+#define SIZES_MAX 1000u
+#define BLOCKS_MAX (UINT32_MAX / 2)
+#define AT_ONCE_MAX 65536u
 
 const char *argp_program_version = "prefix-sim " PACKAGE_VERSION;
 
-static const struct policy {
+static const struct named {
 	const char *name;
-	enum pfx_policy policy; /* of radix/, unless there is a function */
-	int (*run)(const struct pfx_trace *t, uint32_t capacity, const struct pfx_replay *r,
-		uint64_t *hits);
+	enum pfx_run_kind kind;
+	enum pfx_policy policy;
 } policies[] = {
-	{ "lru", PFX_POLICY_LRU, NULL },
-	{ "fifo", 0, pfx_replay_fifo },
-	{ "leaf-fifo", PFX_POLICY_FIFO, NULL },
-	{ "default", PFX_POLICY_DEFAULT, NULL },
-	{ "belady", 0, pfx_replay_belady },
+	{ "lru", PFX_RUN_TREE, PFX_POLICY_LRU },
+	{ "fifo", PFX_RUN_FIFO, 0 },
+	{ "leaf-fifo", PFX_RUN_TREE, PFX_POLICY_FIFO },
+	{ "default", PFX_RUN_TREE, PFX_POLICY_DEFAULT },
+	{ "belady", PFX_RUN_BELADY, 0 },
 };
 
 #define N_POLICIES (sizeof(policies) / sizeof(policies[0]))
 
-struct sim {
-	const char *trace_path, *plot_path;
-	int json;
-	uint32_t sizes[SIZES_MAX];
-	uint32_t n_sizes;
-	const struct policy *chosen[N_POLICIES];
-	uint32_t n_chosen;
-
-	struct pfx_trace trace;
-	struct pfx_plot_row rows[SIZES_MAX * N_POLICIES];
-	uint32_t n_rows;
-	int is_tty;
-};
-
 /* ---- the command line ---- */
+
+/* A whole word that is a number from 1 to most; else 0. */
+static uint64_t number(const char *word, uint64_t most)
+{
+	unsigned long long n;
+	char *end;
+
+	errno = 0;
+	n = strtoull(word, &end, 10);
+	return *word < '0' || *word > '9' || *end != '\0' || errno != 0 || n > most ? 0 : n;
+}
+
+static void add_size(struct sim *sim, struct argp_state *state, uint64_t n)
+{
+	if (sim->n_sizes == SIZES_MAX) {
+		argp_error(state, "--capacity: more than %u sizes", SIZES_MAX);
+		return;
+	}
+	sim->sizes[sim->n_sizes++] = (uint32_t)n;
+}
+
+/* FROM:TO[:*FACTOR|:+STEP] */
+static void add_range(struct sim *sim, struct argp_state *state, char *word)
+{
+	char *rest = NULL, copy[100];
+	const char *from, *to, *step;
+	uint64_t low, high, by;
+
+	snprintf(copy, sizeof(copy), "%s", word);
+	from = strtok_r(copy, ":", &rest);
+	to = strtok_r(NULL, ":", &rest);
+	step = strtok_r(NULL, ":", &rest);
+	step = step == NULL ? "*2" : step;
+	low = from == NULL ? 0 : number(from, BLOCKS_MAX);
+	high = to == NULL ? 0 : number(to, BLOCKS_MAX);
+	by = *step == '*' || *step == '+' ? number(step + 1, BLOCKS_MAX) : 0;
+	if (low == 0 || high < low || by == 0 || (*step == '*' && by == 1) ||
+		strlen(word) >= sizeof(copy) || strtok_r(NULL, ":", &rest) != NULL) {
+		argp_error(state, "--capacity: \"%s\" is no range of blocks like 1000:16000:*2 or "
+			"1000:5000:+500", word);
+		return;
+	}
+	for (uint64_t n = low; n <= high && sim->n_sizes <= SIZES_MAX;
+		n = *step == '*' ? n * by : n + by) {
+		add_size(sim, state, n);
+		if (sim->n_sizes == SIZES_MAX) {
+			break;
+		}
+	}
+}
 
 static void set_sizes(struct sim *sim, struct argp_state *state, char *arg)
 {
-	char *word, *end, *rest = NULL;
+	char *word, *rest = NULL;
 
 	sim->n_sizes = 0;
 	for (word = strtok_r(arg, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest)) {
-		unsigned long long n;
+		uint64_t n = number(word, BLOCKS_MAX);
 
-		errno = 0;
-		n = strtoull(word, &end, 10);
-		if (*word < '0' || *word > '9' || *end != '\0' || errno != 0 || n == 0 ||
-			n >= UINT32_MAX / 2) {
+		if (strchr(word, ':') != NULL) {
+			add_range(sim, state, word);
+		} else if (n == 0) {
 			argp_error(state, "--capacity: \"%s\" is not a number of blocks", word);
+		} else {
+			add_size(sim, state, n);
 		}
-		if (sim->n_sizes == SIZES_MAX) {
-			argp_error(state, "--capacity: more than %d sizes", SIZES_MAX);
-			return;
-		}
-		sim->sizes[sim->n_sizes++] = (uint32_t)n;
 	}
 	if (sim->n_sizes == 0) {
 		argp_error(state, "--capacity: no number of blocks");
 	}
 }
 
-static const struct policy *policy_named(const char *name)
+static const struct named *policy_named(struct argp_state *state, const char *name)
 {
+	struct pfx_buf names = PFX_BUF_INIT;
+
 	for (size_t i = 0; i < N_POLICIES; i++) {
 		if (strcmp(policies[i].name, name) == 0) {
 			return &policies[i];
 		}
 	}
+	for (size_t i = 0; i < N_POLICIES; i++) {
+		pfx_buf_addf(&names, "%s%s", i == 0 ? "" : ", ", policies[i].name);
+	}
+	argp_error(state, "--policy: there is no \"%s\", only %s", name, names.data);
+	pfx_buf_free(&names);
 	return NULL;
+}
+
+static void add_column(struct sim *sim, const struct named *p)
+{
+	struct sim_column *c = &sim->columns[sim->n_columns];
+
+	for (uint32_t i = 0; i < sim->n_columns; i++) {
+		if (strcmp(sim->columns[i].name, p->name) == 0) {
+			return;
+		}
+	}
+	*c = (struct sim_column){ .opts = { .kind = p->kind, .policy = p->policy } };
+	snprintf(c->name, sizeof(c->name), "%s", p->name);
+	sim->n_columns++;
 }
 
 static void set_policies(struct sim *sim, struct argp_state *state, char *arg)
 {
 	char *word, *rest = NULL;
 
-	sim->n_chosen = 0;
+	sim->n_columns = 0;
 	for (word = strtok_r(arg, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest)) {
-		const struct policy *p = policy_named(word);
+		const struct named *p = policy_named(state, word);
 
-		if (p == NULL) {
-			struct pfx_buf names = PFX_BUF_INIT;
-
-			for (size_t i = 0; i < N_POLICIES; i++) {
-				pfx_buf_addf(&names, "%s%s", i == 0 ? "" : ", ", policies[i].name);
-			}
-			argp_error(state, "--policy: there is no \"%s\", only %s", word, names.data);
-			pfx_buf_free(&names);
-			return;
-		}
-		for (uint32_t i = 0; i < sim->n_chosen; i++) {
-			if (sim->chosen[i] == p) {
-				p = NULL;
-				break;
-			}
-		}
 		if (p != NULL) {
-			sim->chosen[sim->n_chosen++] = p;
+			add_column(sim, p);
 		}
 	}
-	if (sim->n_chosen == 0) {
+	if (sim->n_columns == 0) {
 		argp_error(state, "--policy: no policy");
 	}
 }
+
+static double bytes(struct argp_state *state, const char *option, const char *arg)
+{
+	static const char units[] = "KMGT";
+	size_t n = strlen(arg);
+	const char *unit = n > 0 ? strchr(units, arg[n - 1]) : NULL;
+	char digits[32] = "";
+
+	if (n > 0 && n < sizeof(digits)) {
+		memcpy(digits, arg, unit == NULL ? n : n - 1);
+	}
+	if (number(digits, UINT64_MAX >> 40) == 0) {
+		argp_error(state, "%s: \"%s\" is not a number of bytes, like 23040 or 12M", option, arg);
+	}
+	return (double)number(digits, UINT64_MAX >> 40) *
+		(unit == NULL ? 1 : (double)(1ull << 10 * (unit - units + 1)));
+}
+
+enum { KEY_ENDS = 256, KEY_AT_ONCE, KEY_BLOCK_BYTES, KEY_TOKEN_BYTES };
 
 static error_t on_option(int key, char *arg, struct argp_state *state)
 {
@@ -142,6 +201,21 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 	case 'o':
 		sim->plot_path = arg;
 		return 0;
+	case KEY_ENDS:
+		sim->ends = 1;
+		return 0;
+	case KEY_AT_ONCE:
+		sim->at_once = (uint32_t)number(arg, AT_ONCE_MAX);
+		if (sim->at_once == 0) {
+			argp_error(state, "--at-once: \"%s\" is not a number from 1 to %u", arg, AT_ONCE_MAX);
+		}
+		return 0;
+	case KEY_BLOCK_BYTES:
+		sim->block_bytes = bytes(state, "--block-bytes", arg);
+		return 0;
+	case KEY_TOKEN_BYTES:
+		sim->token_bytes = bytes(state, "--bytes-per-token", arg);
+		return 0;
 	case ARGP_KEY_ARG:
 		argp_error(state, "\"%s\" is no option", arg);
 		return 0;
@@ -157,10 +231,16 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option options[] = {
 	{ "trace", 't', "FILE", 0, "requests, one JSON object a line with hash_ids; - is standard input", 0 },
-	{ "capacity", 'c', "N[,N...]", 0,
-		"sizes of the cache in the trace's blocks; without it, the powers of two up to all of them", 0 },
+	{ "capacity", 'c', "N[,N...]", 0, "sizes of the cache in the trace's blocks, also ranges: "
+		"1000:16000:*2, 1000:5000:+500; without it, the powers of two up to all of them", 0 },
 	{ "policy", 'p', "NAME[,NAME...]", 0, "which to try, of those listed below; default: all", 0 },
-	{ "json", 'j', NULL, 0, "print {\"ceiling\":F,\"rows\":[{\"policy\":..,\"capacity\":N,\"hit_rate\":F},...]}", 0 },
+	{ "ends", KEY_ENDS, NULL, 0, "tell the cache which request is its conversation's last, as a "
+		"client would; what a trace says of it itself (last_turn) is told anyway", 0 },
+	{ "at-once", KEY_AT_ONCE, "N", 0, "requests that hold their blocks at the same time", 0 },
+	{ "bytes-per-token", KEY_TOKEN_BYTES, "SIZE", 0, "tell sizes in bytes, too (23040 for "
+		"SmolLM2-135M); the trace must tell how long its inputs are", 0 },
+	{ "block-bytes", KEY_BLOCK_BYTES, "SIZE", 0, "the same, of a block of the trace", 0 },
+	{ "json", 'j', NULL, 0, "print {\"ceiling\":F,\"rows\":[{\"policy\":..,\"capacity\":N,\"hit_rate\":F},...],...}", 0 },
 	{ "plot", 'o', "FILE", 0, "write a picture of the curves, as SVG", 0 },
 	{ 0 },
 };
@@ -172,10 +252,14 @@ static const char doc[] =
 	"The policies: lru, of the blocks that no cached one stands behind (the leaves) the one not "
 	"used for longest goes first; fifo, the block that came first, leaf or not; leaf-fifo, the "
 	"leaf that came first; default, lru corrected by what the past says of blocks used as "
-	"often, by requests with replies as long; belady, the block that will not be used for longest, which no server "
-	"can know and none can beat. The ceiling is the hit rate of a cache that never lets go.\n\n"
+	"often, by requests with replies as long; belady, the block that will not be used for longest, "
+	"which no server can know and none can beat. The ceiling is the hit rate of a cache that never "
+	"lets go.\n\n"
 	"A request counts as cached the longest run of its first blocks that are there; then all "
 	"its blocks are; then the policy lets blocks go until the cache has its size again.\n\n"
+	"A conversation is a trace's `session`. Where there is none, a request goes on with the "
+	"conversation of the latest one that used the last block that is known already, when more than "
+	"half of that one's blocks are known; else it begins one.\n\n"
 	"Exit status: 0; 1 when a file cannot be read or written or is not a trace; 2 when the "
 	"command line is wrong.";
 
@@ -183,12 +267,16 @@ static void read_options(struct sim *sim, int argc, char **argv)
 {
 	struct argp argp = { options, on_option, NULL, doc, NULL, NULL, NULL };
 
+	sim->sizes = pfx_xcalloc(SIZES_MAX, sizeof(*sim->sizes));
+	sim->at_once = 1;
 	for (size_t i = 0; i < N_POLICIES; i++) {
-		sim->chosen[sim->n_chosen++] = &policies[i];
+		add_column(sim, &policies[i]);
 	}
 	argp_err_exit_status = EXIT_USAGE;
 	argp_parse(&argp, argc, argv, 0, NULL, sim);
 }
+
+/* ---- the run ---- */
 
 static void default_sizes(struct sim *sim)
 {
@@ -197,132 +285,111 @@ static void default_sizes(struct sim *sim)
 	}
 }
 
-/* ---- the runs ---- */
-
 static void show_progress(void *arg, uint32_t n_requests)
 {
-	struct sim *sim = arg;
-	uint64_t all = (uint64_t)sim->n_chosen * sim->n_sizes;
-	double done = ((double)n_requests / sim->trace.n_requests + sim->n_rows) / (double)all;
+	const struct sim *sim = arg;
+	double done = (double)n_requests / sim->trace.n_requests;
 	int width = (int)(done * 40);
 
 	fprintf(stderr, "\r[%.*s%*s] %3.0f %%", width, "========================================",
 		40 - width, "", done * 100);
+	if (n_requests == sim->trace.n_requests) {
+		fprintf(stderr, "\r%*s\r", 50, "");
+	}
 }
 
-static int run_one(struct sim *sim, const struct policy *p, uint32_t capacity)
+/* What the real tree did must be what the curve says of leaf LRU. */
+static int check_curve(const struct sim *sim)
 {
-	struct pfx_replay r = { .progress = sim->is_tty ? show_progress : NULL, .arg = sim };
-	uint64_t hits = 0;
-	int rc = p->run != NULL ? p->run(&sim->trace, capacity, &r, &hits)
-		: pfx_replay_cache(&sim->trace, p->policy, capacity, &r, &hits);
+	for (uint32_t c = 0; c < sim->n_columns; c++) {
+		for (uint32_t k = 0; k < sim->n_sizes && sim_is_exact(sim, c); k++) {
+			uint32_t size = sim->sizes[k] < sim->trace.n_distinct ? sim->sizes[k]
+				: sim->trace.n_distinct;
 
-	sim->rows[sim->n_rows++] = (struct pfx_plot_row){
-		.policy = p->name,
-		.capacity = capacity,
-		.hit_rate = (double)hits / (double)pfx_trace_refs(&sim->trace),
-	};
-	return rc;
+			if (sim->results[c * sim->n_sizes + k].hits != sim->lru[size]) {
+				fprintf(stderr, "prefix-sim: the tree and the curve of leaf LRU differ at %u "
+					"blocks; this is a bug\n", size);
+				return PFX_E_FORMAT;
+			}
+		}
+	}
+	return 0;
 }
 
 static int run_all(struct sim *sim)
 {
-	int rc = 0;
+	uint32_t n = sim->n_columns * sim->n_sizes;
+	struct pfx_run_opts *opts = pfx_xcalloc(n, sizeof(*opts));
+	int rc;
 
-	for (uint32_t i = 0; rc == 0 && i < sim->n_chosen; i++) {
-		for (uint32_t k = 0; rc == 0 && k < sim->n_sizes; k++) {
-			rc = run_one(sim, sim->chosen[i], sim->sizes[k]);
+	sim->results = pfx_xcalloc(n, sizeof(*sim->results));
+	sim->lru = pfx_xcalloc((size_t)sim->trace.n_distinct + 1, sizeof(*sim->lru));
+	for (uint32_t c = 0; c < sim->n_columns; c++) {
+		sim->columns[c].opts.at_once = sim->at_once;
+		for (uint32_t k = 0; k < sim->n_sizes; k++) {
+			opts[c * sim->n_sizes + k] = sim->columns[c].opts;
+			opts[c * sim->n_sizes + k].capacity = sim->sizes[k];
 		}
 	}
-	if (sim->is_tty) {
-		fprintf(stderr, "\r%*s\r", 50, "");
+	rc = pfx_curve_lru(&sim->trace, sim->lru);
+	if (rc == 0) {
+		rc = pfx_replay(&sim->trace, opts, n, sim->results, sim->progress ? show_progress : NULL,
+			sim);
 	}
-	return rc;
+	pfx_free(opts);
+	if (rc < 0) {
+		fprintf(stderr, "prefix-sim: %s\n", pfx_strerror(rc));
+	}
+	return rc < 0 ? rc : check_curve(sim);
 }
 
-/* ---- the answer ---- */
-
-static double ceiling_of(const struct sim *sim)
+static int load(struct sim *sim)
 {
-	return (double)pfx_replay_ceiling(&sim->trace) / (double)pfx_trace_refs(&sim->trace);
-}
+	uint32_t tokens;
+	char err[400];
+	int rc = pfx_trace_load(&sim->trace, sim->trace_path, err, sizeof(err));
 
-static void print_table(const struct sim *sim)
-{
-	printf("%u requests, %llu blocks referred to, %u different; hit rates in %%\n\n%10s",
-		sim->trace.n_requests, (unsigned long long)pfx_trace_refs(&sim->trace),
-		sim->trace.n_distinct, "capacity");
-	for (uint32_t i = 0; i < sim->n_chosen; i++) {
-		printf(" %9s", sim->chosen[i]->name);
+	if (rc < 0) {
+		fprintf(stderr, "prefix-sim: %s\n", err);
+		return rc;
 	}
-	printf("\n");
-	for (uint32_t k = 0; k < sim->n_sizes; k++) {
-		printf("%10u", sim->sizes[k]);
-		for (uint32_t i = 0; i < sim->n_chosen; i++) {
-			printf(" %9.2f", sim->rows[i * sim->n_sizes + k].hit_rate * 100);
-		}
-		printf("\n");
-	}
-	printf("%10s %9.2f\n", "unlimited", ceiling_of(sim) * 100);
-}
-
-static void print_json(const struct sim *sim)
-{
-	printf("{\"ceiling\":%.6f,\"rows\":[", ceiling_of(sim));
-	for (uint32_t i = 0; i < sim->n_rows; i++) {
-		printf("%s{\"policy\":\"%s\",\"capacity\":%u,\"hit_rate\":%.6f}", i == 0 ? "" : ",",
-			sim->rows[i].policy, sim->rows[i].capacity, sim->rows[i].hit_rate);
-	}
-	printf("]}\n");
-}
-
-static int write_plot(const struct sim *sim)
-{
-	const char *name = strrchr(sim->trace_path, '/');
-	struct pfx_buf svg = PFX_BUF_INIT;
-	FILE *f = fopen(sim->plot_path, "wb");
-	int rc = f == NULL ? -errno : 0;
-
-	pfx_plot_svg(&svg, name != NULL ? name + 1 : sim->trace_path, sim->rows, sim->n_rows,
-		ceiling_of(sim));
-	if (f != NULL) {
-		if (svg.oom || fwrite(svg.data, 1, svg.len, f) != svg.len) {
-			rc = svg.oom ? -ENOMEM : -errno;
-		}
-		if (fclose(f) != 0 && rc == 0) {
-			rc = -errno;
-		}
+	rc = pfx_ends_conversations(&sim->trace);
+	if (rc == 0 && sim->ends) {
+		rc = pfx_ends_derive(&sim->trace);
 	}
 	if (rc < 0) {
-		fprintf(stderr, "prefix-sim: cannot write %s: %s\n", sim->plot_path, pfx_strerror(rc));
+		fprintf(stderr, "prefix-sim: %s\n", pfx_strerror(rc));
+		return rc;
 	}
-	pfx_buf_free(&svg);
-	return rc;
+	tokens = pfx_trace_block_tokens(&sim->trace);
+	if (sim->token_bytes > 0 && sim->block_bytes <= 0) {
+		if (tokens == 0) {
+			fprintf(stderr, "prefix-sim: %s does not tell how many tokens a block has: use "
+				"--block-bytes\n", sim->trace_path);
+			return PFX_E_FORMAT;
+		}
+		sim->block_bytes = sim->token_bytes * tokens;
+	}
+	return 0;
 }
 
 static int run(struct sim *sim)
 {
-	char err[400];
-	int rc;
-
-	if (pfx_trace_load(&sim->trace, sim->trace_path, err, sizeof(err)) < 0) {
-		fprintf(stderr, "prefix-sim: %s\n", err);
+	if (load(sim) < 0) {
 		return EXIT_FAILED;
 	}
 	if (sim->n_sizes == 0) {
 		default_sizes(sim);
 	}
-	rc = run_all(sim);
-	if (rc < 0) {
-		fprintf(stderr, "prefix-sim: %s\n", pfx_strerror(rc));
+	if (run_all(sim) < 0) {
 		return EXIT_FAILED;
 	}
 	if (sim->json) {
-		print_json(sim);
+		sim_print_json(sim);
 	} else {
-		print_table(sim);
+		sim_print_table(sim);
 	}
-	if (sim->plot_path != NULL && write_plot(sim) < 0) {
+	if (sim->plot_path != NULL && sim_write_plot(sim) < 0) {
 		return EXIT_FAILED;
 	}
 	if (fflush(stdout) != 0) {
@@ -338,9 +405,12 @@ int main(int argc, char **argv)
 	int status;
 
 	read_options(sim, argc, argv);
-	sim->is_tty = isatty(STDERR_FILENO);
+	sim->progress = isatty(STDERR_FILENO);
 	status = run(sim);
 	pfx_trace_free(&sim->trace);
+	pfx_free(sim->results);
+	pfx_free(sim->lru);
+	pfx_free(sim->sizes);
 	pfx_free(sim);
 	return status;
 }

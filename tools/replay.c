@@ -1,94 +1,40 @@
 #include "tools/replay.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/error.h"
+#include "base/assert.h"
+#include "tools/replay_priv.h"
 
-#define PROGRESS_EVERY 64u /* requests */
-
-static void progress(const struct pfx_replay *r, uint32_t done)
-{
-	if (r->progress != NULL && done % PROGRESS_EVERY == 0) {
-		r->progress(r->arg, done);
-	}
-}
-
-uint64_t pfx_replay_ceiling(const struct pfx_trace *t)
-{
-	return pfx_trace_refs(t) - t->n_distinct;
-}
-
-/* ---- the real tree ---- */
-
-static int run_request(struct pfx_cache *cache, struct pfx_space *space, const struct pfx_trace *t,
-	uint32_t i, uint64_t *hits)
-{
-	const uint32_t *tokens = t->blocks + t->first[i];
-	uint32_t n = (uint32_t)(t->first[i + 1] - t->first[i]);
-	struct pfx_block_copy copy;
-	struct pfx_path *path;
-	struct pfx_hit hit;
-	int rc = pfx_path_open(cache, space, tokens, n, &hit, &path);
-
-	if (rc < 0) {
-		return rc;
-	}
-	*hits += hit.tokens;
-	rc = pfx_path_reserve(path, n, &copy);
-	if (rc == 0) {
-		rc = pfx_path_publish(path, tokens, n);
-	}
-	pfx_path_reply(path, t->reply[i]);
-	pfx_path_close(path);
-	return rc;
-}
-
-int pfx_replay_cache(const struct pfx_trace *t, enum pfx_policy policy, uint32_t capacity,
-	const struct pfx_replay *r, uint64_t *hits)
-{
-	struct pfx_cache_opts opts = { .block_tokens = 1, .policy = policy };
-	struct pfx_space *space = NULL;
-	struct pfx_cache *cache;
-	uint64_t pool = (uint64_t)capacity + t->n_blocks_max;
-	int rc;
-
-	/* With more room than there are blocks nothing changes any more. */
-	pool = pool < t->n_distinct ? pool : t->n_distinct;
-	opts.n_blocks = pool > 0 ? (uint32_t)pool : 1;
-	*hits = 0;
-	rc = pfx_cache_open(&cache, &opts);
-	if (rc < 0) {
-		return rc;
-	}
-	rc = pfx_cache_space(cache, "", 0, &space);
-	for (uint32_t i = 0; rc == 0 && i < t->n_requests; i++) {
-		rc = run_request(cache, space, t, i, hits);
-		pfx_cache_press(cache, capacity);
-		if (rc == 0 && r->check && i % PROGRESS_EVERY == 0 &&
-			pfx_cache_check(cache, NULL, NULL) != 0) {
-			rc = PFX_E_FORMAT;
-		}
-		progress(r, i);
-	}
-	pfx_space_release(space);
-	pfx_cache_close(cache);
-	return rc;
-}
+/* Requests that a run takes at a time: enough for its memory to come into the caches. */
+#define TURN 64u
 
 /* ---- fifo ---- */
 
 struct fifo {
-	uint8_t *cached;  /* by block */
-	uint32_t *queue;  /* blocks in the order in which they go; each reference brings in one at most */
+	uint8_t *cached; /* by block */
+	uint32_t *queue; /* blocks in the order in which they go; each reference brings in one at most */
 	uint64_t head, tail;
 };
 
-static uint64_t fifo_request(const struct pfx_trace *t, struct fifo *f, uint32_t i,
-	uint32_t capacity)
+static int fifo_open(struct pfx_run *run)
 {
+	const struct pfx_trace *t = run->trace;
+	struct fifo *f = run->state = pfx_calloc(1, sizeof(*f));
+
+	if (f == NULL) {
+		return -ENOMEM;
+	}
+	f->cached = pfx_calloc((size_t)t->n_distinct + 1, 1);
+	f->queue = pfx_reallocarray(NULL, pfx_trace_refs(t) + 1, sizeof(*f->queue));
+	return f->cached == NULL || f->queue == NULL ? -ENOMEM : 0;
+}
+
+static int fifo_step(struct pfx_run *run, uint32_t i)
+{
+	const struct pfx_trace *t = run->trace;
+	struct fifo *f = run->state;
 	uint64_t from = t->first[i], to = t->first[i + 1], hits = 0;
 
 	while (from + hits < to && f->cached[t->blocks[from + hits]]) {
@@ -101,29 +47,22 @@ static uint64_t fifo_request(const struct pfx_trace *t, struct fifo *f, uint32_t
 			f->queue[f->tail++] = t->blocks[at];
 		}
 	}
-	while (f->tail - f->head > capacity) {
+	while (f->tail - f->head > run->opts.capacity) {
 		f->cached[f->queue[f->head++]] = 0;
 	}
-	return hits;
+	run->result.hits += hits;
+	return 0;
 }
 
-int pfx_replay_fifo(const struct pfx_trace *t, uint32_t capacity, const struct pfx_replay *r,
-	uint64_t *hits)
+static void fifo_close(struct pfx_run *run)
 {
-	struct fifo f = {
-		.cached = pfx_calloc(t->n_distinct, 1),
-		.queue = pfx_reallocarray(NULL, pfx_trace_refs(t), sizeof(*f.queue)),
-	};
-	int rc = f.cached == NULL || f.queue == NULL ? -ENOMEM : 0;
+	struct fifo *f = run->state;
 
-	*hits = 0;
-	for (uint32_t i = 0; rc == 0 && i < t->n_requests; i++) {
-		*hits += fifo_request(t, &f, i, capacity);
-		progress(r, i);
+	if (f != NULL) {
+		pfx_free(f->cached);
+		pfx_free(f->queue);
+		pfx_free(f);
 	}
-	pfx_free(f.cached);
-	pfx_free(f.queue);
-	return rc;
 }
 
 /* ---- Belady ---- */
@@ -136,24 +75,43 @@ struct use {
 #define NEVER UINT32_MAX
 
 struct belady {
-	uint32_t *next;  /* by reference: the request that refers to that block next */
 	uint32_t *when;  /* by block: the next use of the cached ones; ABSENT: not cached */
 	struct use *heap;
-	uint64_t n_heap;
+	uint64_t n_heap, cap_heap;
 	uint32_t n_cached;
 };
 
 #define ABSENT 0u /* no next use is request 0 */
+
+uint32_t *pfx_replay_next(const struct pfx_trace *t)
+{
+	uint32_t *next = pfx_reallocarray(NULL, pfx_trace_refs(t) + 1, sizeof(*next));
+	uint32_t *when = pfx_reallocarray(NULL, (size_t)t->n_distinct + 1, sizeof(*when));
+
+	if (next == NULL || when == NULL) {
+		pfx_free(next);
+		pfx_free(when);
+		return NULL;
+	}
+	memset(when, 0xff, t->n_distinct * sizeof(*when));
+	for (uint32_t i = t->n_requests; i-- > 0;) {
+		for (uint64_t at = t->first[i]; at < t->first[i + 1]; at++) {
+			next[at] = when[t->blocks[at]];
+			when[t->blocks[at]] = i;
+		}
+	}
+	pfx_free(when);
+	return next;
+}
 
 static int goes_before(const struct use *a, const struct use *b)
 {
 	return a->next != b->next ? a->next > b->next : a->depth > b->depth;
 }
 
-static void push(struct belady *b, struct use u)
+/* Puts u at place i or above. */
+static void raise(struct belady *b, uint64_t i, struct use u)
 {
-	uint64_t i = b->n_heap++;
-
 	while (i > 0 && goes_before(&u, &b->heap[(i - 1) / 2])) {
 		b->heap[i] = b->heap[(i - 1) / 2];
 		i = (i - 1) / 2;
@@ -161,10 +119,10 @@ static void push(struct belady *b, struct use u)
 	b->heap[i] = u;
 }
 
-static struct use pop(struct belady *b)
+/* Puts u at place i or below. */
+static void lower(struct belady *b, uint64_t i, struct use u)
 {
-	struct use top = b->heap[0], u = b->heap[--b->n_heap];
-	uint64_t i = 0, kid;
+	uint64_t kid;
 
 	while ((kid = 2 * i + 1) < b->n_heap) {
 		kid += kid + 1 < b->n_heap && goes_before(&b->heap[kid + 1], &b->heap[kid]);
@@ -175,24 +133,55 @@ static struct use pop(struct belady *b)
 		i = kid;
 	}
 	b->heap[i] = u;
+}
+
+static struct use pop(struct belady *b)
+{
+	struct use top = b->heap[0], last = b->heap[--b->n_heap];
+
+	if (b->n_heap > 0) {
+		lower(b, 0, last);
+	}
 	return top;
 }
 
-static void look_ahead(const struct pfx_trace *t, struct belady *b)
+/* Throws out what is stale; after that at most half of the heap is in use. */
+static void sift(struct belady *b)
 {
-	memset(b->when, 0xff, t->n_distinct * sizeof(*b->when));
-	for (uint32_t i = t->n_requests; i-- > 0;) {
-		for (uint64_t at = t->first[i]; at < t->first[i + 1]; at++) {
-			b->next[at] = b->when[t->blocks[at]];
-			b->when[t->blocks[at]] = i;
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; i < b->n_heap; i++) {
+		if (b->when[b->heap[i].block] == b->heap[i].next) {
+			b->heap[n++] = b->heap[i];
 		}
 	}
-	memset(b->when, 0, t->n_distinct * sizeof(*b->when));
+	b->n_heap = n;
+	for (uint64_t i = n / 2; i-- > 0;) {
+		lower(b, i, b->heap[i]);
+	}
 }
 
-static uint64_t belady_request(const struct pfx_trace *t, struct belady *b, uint32_t i,
-	uint32_t capacity)
+static int belady_open(struct pfx_run *run)
 {
+	const struct pfx_trace *t = run->trace;
+	struct belady *b = run->state = pfx_calloc(1, sizeof(*b));
+	uint64_t most = (uint64_t)run->opts.capacity + t->n_blocks_max;
+
+	if (b == NULL) {
+		return -ENOMEM;
+	}
+	most = most < t->n_distinct ? most : t->n_distinct;
+	/* All that is cached, twice over, and one request. */
+	b->cap_heap = 2 * most + t->n_blocks_max + 1;
+	b->when = pfx_calloc((size_t)t->n_distinct + 1, sizeof(*b->when));
+	b->heap = pfx_reallocarray(NULL, b->cap_heap, sizeof(*b->heap));
+	return b->when == NULL || b->heap == NULL ? -ENOMEM : 0;
+}
+
+static int belady_step(struct pfx_run *run, uint32_t i)
+{
+	const struct pfx_trace *t = run->trace;
+	struct belady *b = run->state;
 	uint64_t from = t->first[i], to = t->first[i + 1], hits = 0;
 
 	while (from + hits < to && b->when[t->blocks[from + hits]] != ABSENT) {
@@ -200,10 +189,16 @@ static uint64_t belady_request(const struct pfx_trace *t, struct belady *b, uint
 	}
 	b->n_cached += (uint32_t)(to - from - hits);
 	for (uint64_t at = from; at < to; at++) {
-		b->when[t->blocks[at]] = b->next[at];
-		push(b, (struct use){ b->next[at], (uint32_t)(at - from), t->blocks[at] });
+		b->when[t->blocks[at]] = run->next[at];
 	}
-	while (b->n_cached > capacity) {
+	if (b->n_heap + (to - from) > b->cap_heap) {
+		sift(b);
+	}
+	for (uint64_t at = from; at < to; at++) {
+		raise(b, b->n_heap++,
+			(struct use){ run->next[at], (uint32_t)(at - from), t->blocks[at] });
+	}
+	while (b->n_cached > run->opts.capacity) {
 		struct use u = pop(b);
 
 		if (b->when[u.block] == u.next) {
@@ -211,30 +206,103 @@ static uint64_t belady_request(const struct pfx_trace *t, struct belady *b, uint
 			b->n_cached--;
 		}
 	}
-	return hits;
+	run->result.hits += hits;
+	return 0;
 }
 
-int pfx_replay_belady(const struct pfx_trace *t, uint32_t capacity, const struct pfx_replay *r,
-	uint64_t *hits)
+static void belady_close(struct pfx_run *run)
 {
-	uint64_t refs = pfx_trace_refs(t);
-	struct belady b = {
-		.next = pfx_reallocarray(NULL, refs, sizeof(*b.next)),
-		.when = pfx_reallocarray(NULL, t->n_distinct, sizeof(*b.when)),
-		.heap = pfx_reallocarray(NULL, refs, sizeof(*b.heap)),
-	};
-	int rc = b.next == NULL || b.when == NULL || b.heap == NULL ? -ENOMEM : 0;
+	struct belady *b = run->state;
 
-	*hits = 0;
-	if (rc == 0) {
-		look_ahead(t, &b);
-		for (uint32_t i = 0; i < t->n_requests; i++) {
-			*hits += belady_request(t, &b, i, capacity);
-			progress(r, i);
+	if (b != NULL) {
+		pfx_free(b->when);
+		pfx_free(b->heap);
+		pfx_free(b);
+	}
+}
+
+/* ---- all kinds ---- */
+
+static const struct pfx_run_ops all_ops[] = {
+	[PFX_RUN_TREE] = { pfx_run_tree_open, pfx_run_tree_step, pfx_run_tree_close },
+	[PFX_RUN_FIFO] = { fifo_open, fifo_step, fifo_close },
+	[PFX_RUN_BELADY] = { belady_open, belady_step, belady_close },
+};
+
+int pfx_run_open(struct pfx_run **out, const struct pfx_trace *t, const uint32_t *next,
+	const struct pfx_run_opts *opts)
+{
+	struct pfx_run *run = pfx_calloc(1, sizeof(*run));
+	int rc;
+
+	PFX_ASSERT(opts->kind != PFX_RUN_BELADY || next != NULL);
+	if (run == NULL) {
+		return -ENOMEM;
+	}
+	*run = (struct pfx_run){ .ops = &all_ops[opts->kind], .opts = *opts, .trace = t, .next = next };
+	rc = run->ops->open(run);
+	if (rc < 0) {
+		pfx_run_close(run, NULL);
+		return rc;
+	}
+	*out = run;
+	return 0;
+}
+
+int pfx_run_step(struct pfx_run *run)
+{
+	PFX_ASSERT(run->at < run->trace->n_requests);
+	return run->ops->step(run, run->at++);
+}
+
+void pfx_run_close(struct pfx_run *run, struct pfx_run_result *out)
+{
+	if (run == NULL) {
+		return;
+	}
+	run->ops->close(run);
+	if (out != NULL) {
+		*out = run->result;
+	}
+	pfx_free(run);
+}
+
+static int step_all(struct pfx_run **runs, uint32_t n, uint32_t n_requests)
+{
+	for (uint32_t k = 0; k < n; k++) {
+		for (uint32_t i = 0; i < n_requests; i++) {
+			int rc = pfx_run_step(runs[k]);
+
+			if (rc < 0) {
+				return rc;
+			}
 		}
 	}
-	pfx_free(b.next);
-	pfx_free(b.when);
-	pfx_free(b.heap);
+	return 0;
+}
+
+int pfx_replay(const struct pfx_trace *t, const struct pfx_run_opts *opts, uint32_t n,
+	struct pfx_run_result *results, pfx_replay_progress_fn progress, void *arg)
+{
+	struct pfx_run **runs = pfx_calloc((size_t)n + 1, sizeof(struct pfx_run *));
+	uint32_t *next = pfx_replay_next(t);
+	int rc = runs == NULL || next == NULL ? -ENOMEM : 0;
+
+	for (uint32_t k = 0; rc == 0 && k < n; k++) {
+		rc = pfx_run_open(&runs[k], t, next, &opts[k]);
+	}
+	for (uint32_t i = 0; rc == 0 && i < t->n_requests; i += TURN) {
+		uint32_t turn = t->n_requests - i < TURN ? t->n_requests - i : TURN;
+
+		rc = step_all(runs, n, turn);
+		if (progress != NULL) {
+			progress(arg, i + turn);
+		}
+	}
+	for (uint32_t k = 0; runs != NULL && k < n; k++) {
+		pfx_run_close(runs[k], &results[k]);
+	}
+	pfx_free(runs);
+	pfx_free(next);
 	return rc;
 }

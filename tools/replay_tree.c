@@ -1,0 +1,127 @@
+/*
+ * The real tree under a trace. A block of the trace is one of one token, named by its number;
+ * numbers of different prefixes, and so of different namespaces, are different, so that one
+ * space holds them all.
+ */
+#include <errno.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "tools/replay_priv.h"
+
+#define CHECK_EVERY 64u /* requests */
+
+struct tree {
+	struct pfx_cache *cache;
+	struct pfx_space *space;
+	struct pfx_path **open; /* at_once - 1 of them: those that began before, a ring */
+	uint32_t n_ring, oldest;
+};
+
+int pfx_run_tree_open(struct pfx_run *run)
+{
+	const struct pfx_trace *t = run->trace;
+	struct pfx_cache_opts opts = { .block_tokens = 1, .policy = run->opts.policy };
+	struct tree *tree = run->state = pfx_calloc(1, sizeof(*tree));
+	uint64_t pool = run->opts.capacity;
+	int rc;
+
+	if (tree == NULL) {
+		return -ENOMEM;
+	}
+	if (run->opts.at_once > 1) {
+		tree->n_ring = run->opts.at_once - 1;
+		tree->open = pfx_calloc(tree->n_ring, sizeof(struct pfx_path *));
+		if (tree->open == NULL) {
+			return -ENOMEM;
+		}
+	} else {
+		pool += t->n_blocks_max;
+	}
+	/* With more room than there are blocks nothing changes any more. */
+	pool = pool < t->n_distinct ? pool : t->n_distinct;
+	opts.n_blocks = pool > 0 ? (uint32_t)pool : 1;
+	rc = pfx_cache_open(&tree->cache, &opts);
+	return rc < 0 ? rc : pfx_cache_space(tree->cache, "", 0, &tree->space);
+}
+
+void pfx_run_tree_close(struct pfx_run *run)
+{
+	struct tree *tree = run->state;
+
+	if (tree == NULL) {
+		return;
+	}
+	for (uint32_t k = 0; tree->open != NULL && k < tree->n_ring; k++) {
+		pfx_path_close(tree->open[k]);
+	}
+	pfx_space_release(tree->space);
+	pfx_cache_close(tree->cache);
+	pfx_free(tree->open);
+	pfx_free(tree);
+}
+
+static void close_oldest(struct tree *tree)
+{
+	pfx_path_close(tree->open[tree->oldest]);
+	tree->open[tree->oldest] = NULL;
+	tree->oldest = (tree->oldest + 1) % tree->n_ring;
+}
+
+/* Room for n blocks, made by letting others go if need be. */
+static int reserve(struct tree *tree, struct pfx_path *path, uint32_t n)
+{
+	struct pfx_block_copy copy;
+	int rc = pfx_path_reserve(path, n, &copy);
+
+	for (uint32_t k = 0; rc == PFX_E_FULL && k < tree->n_ring; k++) {
+		close_oldest(tree);
+		rc = pfx_path_reserve(path, n, &copy);
+	}
+	return rc;
+}
+
+static int run_request(struct pfx_run *run, struct tree *tree, uint32_t i)
+{
+	const struct pfx_trace *t = run->trace;
+	const uint32_t *tokens = t->blocks + t->first[i];
+	uint32_t n = pfx_trace_n_blocks(t, i);
+	struct pfx_path *path;
+	struct pfx_hit hit;
+	int rc = pfx_path_open(tree->cache, tree->space, tokens, n, &hit, &path);
+
+	if (rc < 0) {
+		return rc;
+	}
+	run->result.hits += hit.tokens;
+	pfx_path_reply(path, t->rows[i].reply);
+	rc = reserve(tree, path, n);
+	if (rc == 0) {
+		rc = pfx_path_publish(path, tokens, n);
+	} else if (rc == PFX_E_FULL) {
+		run->result.refused++;
+		rc = 0;
+	}
+	if (tree->n_ring == 0) {
+		pfx_path_close(path);
+	} else {
+		close_oldest(tree);
+		tree->open[(tree->oldest + tree->n_ring - 1) % tree->n_ring] = path;
+	}
+	return rc;
+}
+
+int pfx_run_tree_step(struct pfx_run *run, uint32_t i)
+{
+	struct tree *tree = run->state;
+	int rc = run_request(run, tree, i);
+
+	if (tree->n_ring == 0) {
+		pfx_cache_press(tree->cache, run->opts.capacity);
+	}
+	if (rc == 0 && run->opts.check && i % CHECK_EVERY == 0 &&
+		pfx_cache_check(tree->cache, NULL, NULL) != 0) {
+		rc = PFX_E_FORMAT;
+	}
+	return rc;
+}
