@@ -62,7 +62,8 @@ static void start_running(struct pfx_engine *e, struct pfx_request *r)
 		r->missed = 1;
 		if (len < limit && hit.end != PFX_END_WHOLE) {
 			r->miss = miss_of(hit.end);
-			r->miss_at_token = len;
+			/* What is computed although a slower tier has it was not missed. */
+			r->miss_at_token = hit.tokens > len ? hit.tokens : len;
 		}
 	}
 	if (whole && hit.tokens == limit && hit.mark != PFX_MARK_NONE) {
@@ -103,11 +104,18 @@ static struct pfx_request *find_leader(struct pfx_engine *e, const struct pfx_re
 	return best;
 }
 
-/* Follows somebody if there is somebody to follow, else runs. May end the request. */
+/*
+ * Follows somebody if there is somebody to follow, else fetches what a slower tier has, else
+ * runs. May end the request.
+ */
 static void lead_or_follow(struct pfx_engine *e, struct pfx_request *r)
 {
 	r->leader = find_leader(e, r, pfx_request_len(r), &r->follow_to);
 	if (r->leader == NULL) {
+		if (pfx_fetch_begin(e, r, match_limit(r))) {
+			return;
+		}
+		pfx_path_forgo(r->path);
 		start_running(e, r);
 		return;
 	}
@@ -133,6 +141,31 @@ static void follow(struct pfx_engine *e, struct pfx_request *r)
 		return;
 	}
 	/* There, or the leader is gone, or what it computes is not published. */
+	lead_or_follow(e, r);
+}
+
+void pfx_admit_fetched(struct pfx_engine *e, struct pfx_request *r)
+{
+	uint32_t before = pfx_request_len(r);
+	int64_t len = before;
+
+	r->state = PFX_REQUEST_FOLLOWING;
+	if (r->fetch_torn) {
+		/* With blocks behind a gap a path cannot follow: it fills them itself. */
+		pfx_path_forgo(r->path);
+		start_running(e, r);
+		return;
+	}
+	if (pfx_path_reach(r->path) > before) {
+		len = pfx_path_follow(r->path, r->tokens.v, match_limit(r));
+	}
+	if (len < 0) {
+		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory");
+		pfx_end_fault(e, r);
+		return;
+	}
+	/* Went as far as was worth it; only what others brought meanwhile is looked at anew. */
+	r->no_fetch = len == before;
 	lead_or_follow(e, r);
 }
 
@@ -165,7 +198,8 @@ static int has_room(const struct pfx_engine *e, const struct pfx_request *r, uin
 
 	pfx_cache_stats(e->cache, &s);
 	need = blocks_for(e, r->tokens.n + 1) - have / e->info.block_tokens + e->n_active;
-	evictable = t->cached > blocks_for(e, have) ? t->cached - blocks_for(e, have) : 0;
+	evictable = t->cached > blocks_for(e, have) + t->leased
+		? t->cached - blocks_for(e, have) - t->leased : 0;
 	return need <= t->free + evictable;
 }
 
@@ -196,12 +230,14 @@ int pfx_admit_possible(struct pfx_engine *e, struct pfx_request *r)
 /* Opens the request's path. Returns 0 when it must wait. */
 static int admit_one(struct pfx_engine *e, struct pfx_request *r)
 {
-	uint32_t limit = match_limit(r), reach;
+	uint32_t limit = match_limit(r), reach, have;
 	struct pfx_hit hit;
 
 	pfx_cache_match(e->cache, r->space, r->tokens.v, limit, &hit);
-	find_leader(e, r, hit.tokens, &reach);
-	if (e->n_active > 0 && !has_room(e, r, reach > hit.tokens ? reach : hit.tokens)) {
+	/* What the slower tiers have needs blocks as well. */
+	have = hit.tier_tokens[PFX_TIER_DEVICE];
+	find_leader(e, r, have, &reach);
+	if (e->n_active > 0 && !has_room(e, r, reach > have ? reach : have)) {
 		return 0;
 	}
 	if (pfx_path_open(e->cache, r->space, r->tokens.v, limit, NULL, &r->path) != 0) {
@@ -214,8 +250,13 @@ static int admit_one(struct pfx_engine *e, struct pfx_request *r)
 	e->n_active++;
 	if (r->admitted_ns == 0) {
 		r->admitted_ns = pfx_clock_ns();
+		r->at_device = have;
+		r->at_host = have + hit.tier_tokens[PFX_TIER_HOST];
+		r->at_disk = r->at_host + hit.tier_tokens[PFX_TIER_DISK];
 	}
 	r->alone_retry = 0;
+	r->no_fetch = 0;
+	e->progress++;
 	r->unshared = r->job->no_store;
 	/* Active stays ordered by age: a resumed request goes back to its place. */
 	struct pfx_list *at = e->active.prev;
@@ -244,7 +285,9 @@ void pfx_admit_preempt(struct pfx_engine *e, struct pfx_request *r)
 
 	e->n.preempted++;
 	pfx_end_release_followers(e, r);
+	e->progress++;
 	pfx_list_remove(&r->link);
+	pfx_fetch_abandon(e, r);
 	pfx_path_close(r->path);
 	r->path = NULL;
 	r->leader = NULL;

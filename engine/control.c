@@ -17,34 +17,31 @@ static struct pfx_event *check(struct pfx_engine *e, const struct pfx_job *job)
 	return ev;
 }
 
-static struct pfx_event *flush(struct pfx_engine *e, const struct pfx_job *job)
-{
-	struct pfx_event *ev = pfx_event_new(PFX_EVENT_FLUSHED, job);
-	struct pfx_flushed flushed;
-
-	pfx_cache_flush(e->cache, NULL, PFX_TIER_ALL, &flushed);
-	/* Who runs keeps its blocks, but nobody can follow it any more. */
-	pfx_list_for(it, &e->active) {
-		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
-		r->unshared = 1;
-		r->leader = NULL;
-	}
-	ev->flushed_device = flushed.blocks[PFX_TIER_DEVICE];
-	ev->in_use = flushed.in_use;
-	return ev;
-}
-
 /* Each answers with the job's last event, a fault's included. */
 static struct pfx_event *(*const controls[])(struct pfx_engine *e, const struct pfx_job *job) = {
 	[PFX_JOB_STATS] = stats,
 	[PFX_JOB_CHECK] = check,
-	[PFX_JOB_FLUSH] = flush,
+	[PFX_JOB_FLUSH] = pfx_control_flush,
+	[PFX_JOB_EVICT] = pfx_control_evict,
 };
+
+/* These answer by themselves, now or in a later turn. */
+static void (*const controls_later[])(struct pfx_engine *e, struct pfx_request *r) = {
+	[PFX_JOB_SAVE] = pfx_control_save,
+	[PFX_JOB_STORE] = pfx_control_store,
+};
+
+#define N_LATER (sizeof(controls_later) / sizeof(controls_later[0]))
 
 void pfx_control_run(struct pfx_engine *e, struct pfx_request *r)
 {
-	struct pfx_event *ev = controls[r->job->kind](e, r->job);
+	struct pfx_event *ev;
 
+	if (r->job->kind < N_LATER && controls_later[r->job->kind] != NULL) {
+		controls_later[r->job->kind](e, r);
+		return;
+	}
+	ev = controls[r->job->kind](e, r->job);
 	ev->last = 1;
 	pfx_request_leave(e, r, ev);
 }

@@ -22,7 +22,9 @@ static void detach(struct pfx_engine *e, struct pfx_request *r)
 	} else {
 		e->n_waiting--;
 	}
+	e->progress++;
 	pfx_list_remove(&r->link);
+	pfx_fetch_abandon(e, r);
 	pfx_path_close(r->path);
 	r->path = NULL;
 	pfx_space_release(r->space);

@@ -23,6 +23,7 @@ enum {
 	DEFAULT_QUEUE_MAX = 1024,
 	OUT_ROWS_MAX = 64,
 	TEMPLATE_FILE_MAX = 4 << 20,
+	CLOSE_MS = 5000, /* that a store may take to come back, at the end */
 };
 
 static void set_defaults(struct pfx_engine_opts *o)
@@ -153,6 +154,10 @@ static int open_cache(struct pfx_engine *e, char *err, size_t errlen)
 	if (rc == 0) {
 		opts.block_tokens = e->opts.block_tokens;
 		opts.n_blocks = pfx_model_n_blocks(e->model);
+		opts.n_host = e->info.n_host_blocks = pfx_arena_blocks(e->tiers.host);
+		opts.n_disk = e->info.n_records = e->tiers.n_records;
+		opts.save = e->tiers.writer == NULL || e->opts.saves == PFX_SAVES_OFF ? PFX_SAVE_OFF
+			: e->opts.saves == PFX_SAVES_ALL ? PFX_SAVE_ALL : PFX_SAVE_REUSED;
 		opts.n_marks = pfx_keep_slots(e->keep);
 		rc = pfx_cache_open(&e->cache, &opts);
 	}
@@ -241,14 +246,23 @@ static int load(struct pfx_engine *e, char *err, size_t errlen)
 		rc = fill_info(e, err, errlen);
 	}
 	if (rc == 0) {
+		rc = pfx_tiers_open(e, g, err, errlen);
+	}
+	if (rc == 0) {
 		rc = open_cache(e, err, errlen);
+	}
+	if (rc == 0) {
+		rc = pfx_tiers_restore(e, err, errlen);
 	}
 	pfx_gguf_close(g);
 	return rc;
 }
 
+/* The threads that use it are gone; a stuck store's excepted, which keeps what it needs. */
 static void free_all(struct pfx_engine *e)
 {
+	int stuck = pfx_tiers_close(e, CLOSE_MS) != 0;
+
 	pfx_cache_close(e->cache);
 	pfx_keep_close(e->keep);
 	pfx_sampler_close(e->sampler);
@@ -260,6 +274,9 @@ static void free_all(struct pfx_engine *e)
 	pfx_free(e->step_out_rows);
 	pfx_free(e->step_seqs);
 	pfx_free(e->step_requests);
+	if (stuck) {
+		return;
+	}
 	pthread_mutex_destroy(&e->lock);
 	pthread_cond_destroy(&e->engine_wake);
 	for (int i = 0; i < PFX_N_TEXT; i++) {
@@ -311,6 +328,7 @@ int pfx_engine_open(struct pfx_engine **out, const struct pfx_engine_opts *opts,
 	size_t errlen)
 {
 	struct pfx_engine *e = pfx_xcalloc(1, sizeof(*e));
+	pthread_condattr_t attr;
 	int rc;
 
 	e->opts = *opts;
@@ -322,7 +340,10 @@ int pfx_engine_open(struct pfx_engine **out, const struct pfx_engine_opts *opts,
 	e->rows_max = e->opts.chunk_tokens + e->opts.max_requests;
 	e->opened_ns = pfx_clock_ns();
 	pthread_mutex_init(&e->lock, NULL);
-	pthread_cond_init(&e->engine_wake, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&e->engine_wake, &attr);
+	pthread_condattr_destroy(&attr);
 	pfx_list_init(&e->all);
 	for (int i = 0; i < PFX_N_TEXT; i++) {
 		e->text[i].engine = e;
@@ -399,6 +420,38 @@ void pfx_engine_enqueue(struct pfx_engine *e, struct pfx_request *r)
 	pfx_list_push_back(&e->inbox, &r->link);
 	e->n_inbox++;
 	pthread_cond_signal(&e->engine_wake);
+	pthread_mutex_unlock(&e->lock);
+}
+
+void pfx_engine_wake(struct pfx_engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	e->woken = 1;
+	pthread_cond_signal(&e->engine_wake);
+	pthread_mutex_unlock(&e->lock);
+}
+
+int pfx_engine_nap_locked(struct pfx_engine *e, uint32_t ms)
+{
+	struct timespec until;
+
+	if (ms == 0) {
+		return pthread_cond_wait(&e->engine_wake, &e->lock);
+	}
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += (long)ms * 1000000;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	return pthread_cond_timedwait(&e->engine_wake, &e->lock, &until);
+}
+
+void pfx_engine_sleep(struct pfx_engine *e, uint32_t ms)
+{
+	pthread_mutex_lock(&e->lock);
+	if (!e->woken) {
+		pfx_engine_nap_locked(e, ms);
+	}
+	e->woken = 0;
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -497,6 +550,9 @@ int pfx_engine_cancel(struct pfx_engine *e, uint64_t number)
 		struct pfx_request *r = pfx_container_of(it, struct pfx_request, all);
 		if (r->job->number == number) {
 			r->cancel = 1;
+			/* It may be waiting for a copy. */
+			e->woken = 1;
+			pthread_cond_signal(&e->engine_wake);
 			rc = 0;
 			break;
 		}

@@ -25,6 +25,14 @@
 #include <time.h>
 
 struct pfx_engine;
+struct pfx_store;
+
+/* What goes to the store in the background. */
+enum pfx_saves {
+	PFX_SAVES_REUSED, /* what was used a second time */
+	PFX_SAVES_ALL,
+	PFX_SAVES_OFF, /* only what is asked for */
+};
 
 struct pfx_engine_opts {
 	const char *model_path;
@@ -32,6 +40,11 @@ struct pfx_engine_opts {
 	uint32_t n_threads;             /* 0: one per core */
 	uint64_t device_memory;         /* KV bytes; 0: 1 GiB */
 	uint64_t logits_memory;         /* bytes for logits kept where prompts ended */
+	uint64_t host_memory;           /* bytes of the host tier; 0: none */
+	const char *store_path;         /* the disk tier's folder; NULL: none */
+	uint64_t store_size;            /* its bound in bytes; 0: 16 GiB, or what the disk has */
+	enum pfx_saves saves;
+	int store_replace;              /* clears a store of another model or version */
 	uint32_t block_tokens;          /* 0: the default, 32 */
 	uint32_t chunk_tokens;          /* most prompt tokens of a step; 0: the default */
 	uint32_t step_ms;               /* target of a step's time; 0: the default */
@@ -40,6 +53,9 @@ struct pfx_engine_opts {
 	uint32_t context;               /* most tokens of prompt and reply; 0: the model's */
 	const char *chat_template_path; /* NULL: the model's own */
 	const struct tm *template_time; /* NULL: the wall clock */
+	/* For tests: a store that is open already, borrowed; and: fetch, whatever it costs. */
+	struct pfx_store *store;
+	int always_fetch;
 	void (*progress)(void *arg, const char *what, double done);
 	void *progress_arg;
 };
@@ -52,6 +68,7 @@ struct pfx_engine_info {
 	uint32_t n_vocab, context, block_tokens, n_blocks;
 	uint32_t bos, eos; /* UINT32_MAX: none */
 	uint64_t kv_bytes_per_token, weight_bytes;
+	uint32_t n_host_blocks, n_records; /* of the slower tiers; 0: there is none */
 	uint32_t max_requests, queue_max, chunk_tokens;
 };
 
@@ -77,6 +94,9 @@ enum pfx_job_kind {
 	PFX_JOB_STATS,
 	PFX_JOB_CHECK,
 	PFX_JOB_FLUSH,
+	PFX_JOB_EVICT,
+	PFX_JOB_SAVE,
+	PFX_JOB_STORE,
 };
 
 enum pfx_prompt_kind { PFX_PROMPT_NONE, PFX_PROMPT_TEXT, PFX_PROMPT_CHAT, PFX_PROMPT_TOKENS };

@@ -7,7 +7,8 @@
  *   text threads   render chat templates, tokenise, detokenise (text.c): one for long texts,
  *                  one for all others
  *   engine thread  owns model, cache, kept logits and every request that has its tokens
- *                  (sched.c, admit.c, step.c, reply.c, end.c, report.c)
+ *                  (sched.c, admit.c, fetch.c, step.c, reply.c, end.c, report.c, tiers.c)
+ *   mover, loaders, writer  carry KV between the tiers (mover.h)
  *
  * A request belongs to one of them at a time and travels through the queues below, which
  * `lock` protects together with the registry. Only `cancel` of a request is touched by
@@ -25,12 +26,14 @@
 #include "engine/keep.h"
 #include "engine/model.h"
 #include "engine/sample.h"
+#include "engine/tiers.h"
 #include "engine/tokenizer.h"
 #include "radix/cache.h"
 
 enum pfx_request_state {
 	PFX_REQUEST_QUEUED,    /* in a queue: text, inbox or waiting */
 	PFX_REQUEST_FOLLOWING, /* holds a path; what it needs next is being computed by `leader` */
+	PFX_REQUEST_FETCHING,  /* holds a path; what it needs next is being copied (fetch.c) */
 	PFX_REQUEST_RUNNING,   /* holds a path; runs tokens[len..n_tokens) */
 };
 
@@ -64,6 +67,15 @@ struct pfx_request {
 	uint32_t step_n_out;  /* how many it has */
 	struct pfx_block_copy copy;
 	int alone_retry; /* gave up a partial block to fit; see sched.c */
+
+	/* FETCHING: blocks [.., fetch_next) are ordered, tokens below fetch_to are wanted. */
+	struct pfx_list orders; /* struct pfx_order of_owner, by block */
+	uint32_t fetch_next, fetch_to;
+	uint64_t fetch_by_ns; /* later it computes */
+	int fetch_torn;       /* the path holds blocks behind a gap */
+	int no_fetch;         /* until it is admitted anew */
+	/* Where its tokens lay when it was first admitted: below these, in order. */
+	uint32_t at_device, at_host, at_disk;
 
 	/* The reply. */
 	uint32_t n_reply;
@@ -112,6 +124,7 @@ struct pfx_engine {
 	char *chat_source;
 	struct pfx_cache *cache;
 	struct pfx_keep *keep;
+	struct pfx_tiers tiers;
 	struct pfx_sampler *sampler;
 	struct pfx_events events;
 	struct tm template_time;
@@ -126,6 +139,7 @@ struct pfx_engine {
 	uint32_t n_text, n_inbox; /* waiting in the text queues, and in the inbox */
 	uint64_t next_number;
 	int stopping;
+	int woken; /* somebody has something for the engine thread beside the inbox */
 	_Atomic int draining;
 	_Atomic uint32_t n_waiting, n_active; /* written by the engine thread */
 	_Atomic uint32_t n_busy;
@@ -135,6 +149,7 @@ struct pfx_engine {
 	/* The engine thread's own. */
 	struct pfx_list waiting, active; /* both oldest first */
 	uint64_t next_admission;
+	uint64_t progress, slept_at; /* raised by all that moves something; its value at a turn's begin */
 	uint64_t last_end_ns;
 	double ns_per_row; /* smoothed cost of a prompt row; 0: not known yet */
 	struct pfx_engine_counters n;
@@ -165,6 +180,12 @@ struct pfx_event *pfx_fault_event(const struct pfx_job *job, enum pfx_fault faul
 
 /* engine.c: hands a request to the engine thread. */
 void pfx_engine_enqueue(struct pfx_engine *e, struct pfx_request *r);
+/* Any thread: the engine thread looks for what there is to do. */
+void pfx_engine_wake(struct pfx_engine *e);
+/* Under lock: 0, or ETIMEDOUT; ms 0 is for ever. */
+int pfx_engine_nap_locked(struct pfx_engine *e, uint32_t ms);
+/* The engine thread waits to be woken, at most so long. */
+void pfx_engine_sleep(struct pfx_engine *e, uint32_t ms);
 
 /* text.c */
 void *pfx_text_main(void *text_queue);
@@ -173,6 +194,12 @@ void pfx_text_put_locked(struct pfx_engine *e, struct pfx_request *r);
 
 /* sched.c */
 void *pfx_sched_main(void *engine);
+/*
+ * Makes positions up to upto of r writable, preempting younger requests while there is no
+ * room. 0; -EAGAIN: when copies under way have ended; PFX_E_FULL: it is alone with the whole
+ * memory; -ECANCELED: r is gone, or back in the queue.
+ */
+int pfx_sched_reserve(struct pfx_engine *e, struct pfx_request *r, uint32_t upto);
 
 /* admit.c: the engine thread's. Both may end requests. */
 void pfx_admit(struct pfx_engine *e);
@@ -180,8 +207,18 @@ void pfx_admit_followers(struct pfx_engine *e);
 /* Checks what can be known before a request holds anything; marks it and returns 0 when it
  * can never run. */
 int pfx_admit_possible(struct pfx_engine *e, struct pfx_request *r);
+/* FETCHING is over: what has come is published. May end it. */
+void pfx_admit_fetched(struct pfx_engine *e, struct pfx_request *r);
 /* Back to the head of the queue, in the order of age; what it computed stays as cache. */
 void pfx_admit_preempt(struct pfx_engine *e, struct pfx_request *r);
+
+/* fetch.c: 1 when r waits for a slower tier from now on. limit: tokens that a match may cover. */
+int pfx_fetch_begin(struct pfx_engine *e, struct pfx_request *r, uint32_t limit);
+void pfx_fetch_turn(struct pfx_engine *e);
+/* Nobody waits for its copies any more; before its path is closed, in whatever state it is. */
+void pfx_fetch_abandon(struct pfx_engine *e, struct pfx_request *r);
+/* A copy is over. */
+void pfx_fetch_take(struct pfx_engine *e, struct pfx_order *o);
 
 /* end.c: ends a request that is in one of the engine thread's lists. */
 void pfx_end(struct pfx_engine *e, struct pfx_request *r, enum pfx_finish finish);
@@ -214,7 +251,14 @@ void pfx_miss_locate(const struct pfx_engine *e, const struct pfx_request *r, ui
 /* control.c: answers a job of kind STATS or behind, and frees it. */
 void pfx_control_run(struct pfx_engine *e, struct pfx_request *r);
 
+/* store_jobs.c: rows of control.c; the last two answer by themselves. */
+struct pfx_event *pfx_control_flush(struct pfx_engine *e, const struct pfx_job *job);
+struct pfx_event *pfx_control_evict(struct pfx_engine *e, const struct pfx_job *job);
+void pfx_control_save(struct pfx_engine *e, struct pfx_request *r);
+void pfx_control_store(struct pfx_engine *e, struct pfx_request *r);
+
 /* report.c */
+json_t *pfx_report_store(struct pfx_engine *e);
 json_t *pfx_report_stats(struct pfx_engine *e);
 json_t *pfx_report_check(struct pfx_engine *e);
 

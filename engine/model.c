@@ -205,3 +205,38 @@ int pfx_model_copy_block(struct pfx_model *m, uint32_t dst, uint32_t src, uint32
 	PFX_ASSERT(n <= m->kv_shape.block_tokens);
 	return m->ops->kv_copy(m->dev, m->kv, dst, src, n);
 }
+
+int pfx_model_read_block(struct pfx_model *m, uint32_t block, void *dst)
+{
+	PFX_ASSERT(block < m->n_blocks);
+	return m->ops->kv_read(m->dev, m->kv, block, dst);
+}
+
+int pfx_model_write_block(struct pfx_model *m, uint32_t block, const void *src)
+{
+	PFX_ASSERT(block < m->n_blocks);
+	return m->ops->kv_write(m->dev, m->kv, block, src);
+}
+
+void pfx_model_describe_kv(const struct pfx_model *m, struct pfx_buf *out)
+{
+	const struct pfx_model_config *c = &m->config;
+	const struct pfx_rope *rope = &m->rope.rope;
+	struct pfx_device_info device;
+
+	pfx_model_device(m, &device);
+	pfx_buf_addf(out, "architecture %s layers %u embd %u heads %u kv_heads %u head_dim %u ff %u "
+		"vocab %u eps %a qkv_bias %d qk_norm %d\n", c->architecture, c->n_layers, c->n_embd,
+		c->n_heads, c->n_kv_heads, c->head_dim, c->n_ff, c->n_vocab, (double)c->rms_eps,
+		c->qkv_bias, c->qk_norm);
+	pfx_buf_addf(out, "rope %d dims %u magnitude %a", (int)rope->kind, rope->n_dims,
+		(double)rope->magnitude);
+	for (uint32_t i = 0; i < rope->n_dims / 2; i++) {
+		pfx_buf_addf(out, " %a", (double)rope->inv_freq[i]);
+	}
+	pfx_buf_addf(out, "\nkv type %d block %u bytes %zu\n", (int)m->kv_shape.type,
+		m->kv_shape.block_tokens, m->block_bytes);
+	/* Not the variant of the kernels: within a backend all give the same bits. */
+	pfx_buf_addf(out, "backend %s arithmetic %u activations %s\n", device.backend,
+		device.arithmetic, device.activations);
+}

@@ -5,12 +5,13 @@
  * A Llama-type transformer (RMSNorm, RoPE, grouped-query attention, gated MLP, tied or
  * untied head), with Qwen2's biases and Qwen3's q/k norms as flags of the same forward pass,
  * written over kernels/ops.h. The model owns its device, its packed weights, its activations
- * and its KV arena. One thread at a time.
+ * and its KV arena. One thread at a time, but where it is said.
  */
 
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "engine/gguf.h"
 #include "kernels/ops.h"
 
@@ -64,5 +65,19 @@ int pfx_model_logits(struct pfx_model *m, uint32_t first, uint32_t n, const floa
 
 /* Copies the first n positions of block src into dst. */
 int pfx_model_copy_block(struct pfx_model *m, uint32_t dst, uint32_t src, uint32_t n);
+
+/*
+ * A whole block to and from host memory, pfx_model_block_bytes(m) each. One other thread may
+ * do this beside the one that runs batches, for blocks that no batch in flight writes (and,
+ * to write one, that none reads).
+ */
+int pfx_model_read_block(struct pfx_model *m, uint32_t block, void *dst);
+int pfx_model_write_block(struct pfx_model *m, uint32_t block, const void *src);
+
+/*
+ * Adds a description of all that decides the bytes of its KV beside the file's bytes: shapes,
+ * RoPE, the layout of a block, device and arithmetic. Equal text, equal bits.
+ */
+void pfx_model_describe_kv(const struct pfx_model *m, struct pfx_buf *out);
 
 #endif

@@ -11,21 +11,112 @@ static json_int_t num(uint64_t n)
 	return (json_int_t)n;
 }
 
-static json_t *tier_report(const struct pfx_engine *e)
+/* Adds a number to an object. */
+static void put(json_t *o, const char *key, uint64_t n)
 {
+	json_object_set_new(o, key, json_integer(num(n)));
+}
+
+/* What all tiers have. */
+static json_t *blocks_report(const struct pfx_engine *e, const struct pfx_tier_stats *s)
+{
+	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "blocks", num(s->blocks), "free",
+		num(s->free), "cached", num(s->cached), "running", num(s->running), "pinned",
+		num(s->pinned), "leased", num(s->leased), "moving", num(s->moving), "bytes",
+		num(s->blocks * e->info.kv_bytes_per_token * e->info.block_tokens), "evicted",
+		num(s->evicted));
+}
+
+json_t *pfx_report_store(struct pfx_engine *e)
+{
+	const struct pfx_tiers *t = &e->tiers;
+	struct pfx_writer_stats w = { 0 };
+	struct pfx_store_info i;
+	json_t *o = json_object();
+
+	pfx_store_info(t->store, &i);
+	if (t->writer != NULL) {
+		pfx_writer_stats(t->writer, &w);
+	}
+	json_object_set_new(o, "path", e->opts.store_path == NULL ? json_null()
+		: json_string(e->opts.store_path));
+	json_object_set_new(o, "read_only", json_boolean(i.read_only));
+	json_object_set_new(o, "broken", json_boolean(i.broken));
+	json_object_set_new(o, "set_aside", json_boolean(t->opened.set_aside));
+	put(o, "dropped_rows", t->opened.dropped);
+	put(o, "restored", t->restored);
+	put(o, "not_restored", t->not_restored);
+	put(o, "records", i.records);
+	put(o, "records_max", t->n_records);
+	put(o, "tokens", i.tokens);
+	put(o, "bytes", i.bytes);
+	put(o, "bytes_max", i.bytes_max);
+	put(o, "file_bytes", i.file_bytes);
+	put(o, "gets", i.gets);
+	put(o, "hits", i.hits);
+	put(o, "misses", i.misses);
+	put(o, "damaged", i.damaged);
+	put(o, "failed_gets", i.failed_gets);
+	put(o, "puts", i.puts);
+	put(o, "written", i.written);
+	put(o, "duplicates", i.duplicates);
+	put(o, "replaced", i.replaced);
+	put(o, "failed_puts", i.failed_puts);
+	put(o, "evicted", i.evicted);
+	put(o, "deleted", i.deleted);
+	put(o, "syncs", i.syncs);
+	put(o, "batches", w.batches);
+	put(o, "queued", w.queued);
+	return o;
+}
+
+static json_t *disk_report(struct pfx_engine *e, const struct pfx_tier_stats *s)
+{
+	const struct pfx_tiers *t = &e->tiers;
+	struct pfx_store_info i = { 0 };
+	json_t *o;
+
+	if (t->store != NULL) {
+		pfx_store_info(t->store, &i);
+	}
+	o = json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "records", num(s->blocks - s->free), "bytes",
+		num(i.bytes), "records_max", num(t->n_records), "bytes_max", num(i.bytes_max), "leased",
+		num(s->leased), "moving", num(s->moving), "evicted", num(s->evicted));
+	put(o, "saves", t->saves);
+	put(o, "failed_saves", t->failed_saves);
+	put(o, "loads", t->loads);
+	put(o, "missed_loads", t->missed_loads);
+	put(o, "failed_loads", t->failed_loads);
+	put(o, "late", t->late);
+	put(o, "deletes", t->deletes);
+	put(o, "failed_deletes", t->failed_deletes);
+	put(o, "damaged", i.damaged + (uint64_t)t->opened.set_aside + t->opened.dropped);
+	json_object_set_new(o, "read_only", json_boolean(i.read_only));
+	json_object_set_new(o, "broken", json_boolean(i.broken));
+	return o;
+}
+
+static json_t *tier_report(struct pfx_engine *e)
+{
+	const struct pfx_tiers *t = &e->tiers;
+	struct pfx_mover_rates rates = { 0 };
 	struct pfx_cache_stats s;
-	const struct pfx_tier_stats *t = &s.tier[PFX_TIER_DEVICE];
-	uint64_t block_bytes = e->info.kv_bytes_per_token * e->info.block_tokens;
 	json_t *device, *host, *disk;
 
 	pfx_cache_stats(e->cache, &s);
-	device = json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "blocks", num(t->blocks), "free",
-		num(t->free), "cached", num(t->cached), "running", num(t->running), "pinned",
-		num(t->pinned), "leased", num(t->leased), "bytes", num(t->blocks * block_bytes));
-	/* The slower tiers hold nothing in this version. */
-	host = json_pack("{s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "blocks", 0, "free", 0, "cached", 0,
-		"running", 0, "pinned", 0, "leased", 0, "bytes", 0);
-	disk = json_pack("{s:i,s:i}", "records", 0, "bytes", 0);
+	if (t->mover != NULL) {
+		pfx_mover_rates(t->mover, &rates);
+	}
+	device = blocks_report(e, &s.tier[PFX_TIER_DEVICE]);
+	host = blocks_report(e, &s.tier[PFX_TIER_HOST]);
+	put(host, "spills", t->spills);
+	put(host, "failed_spills", t->failed_spills);
+	put(host, "fetches", t->fetches);
+	put(host, "failed_fetches", t->failed_fetches);
+	put(host, "computed_instead", t->computed_instead);
+	json_object_set_new(host, "fetch_us_per_block", json_real(rates.fetch_ns_per_block / 1e3));
+	disk = disk_report(e, &s.tier[PFX_TIER_DISK]);
+	json_object_set_new(disk, "load_us_per_block", json_real(rates.load_ns_per_block / 1e3));
 	return json_pack("{s:o,s:o,s:o}", "device", device, "host", host, "disk", disk);
 }
 
@@ -94,7 +185,8 @@ static void check_requests(struct pfx_engine *e, json_t *problems)
 		if (r->leader != NULL && r->leader->admission >= r->admission) {
 			add_problem(problems, "a request follows a younger one");
 		}
-		if (r->usage.cached_device + r->usage.computed_tokens != r->counted) {
+		if (r->usage.cached_device + r->usage.cached_host + r->usage.cached_disk +
+			r->usage.computed_tokens != r->counted) {
 			snprintf(text, sizeof(text), "request %llu: usage does not add up",
 				(unsigned long long)r->job->number);
 			add_problem(problems, text);

@@ -15,6 +15,7 @@ struct pfx_request *pfx_request_new(struct pfx_job *job)
 	r->job = job;
 	pfx_list_init(&r->all);
 	pfx_list_init(&r->link);
+	pfx_list_init(&r->orders);
 	r->received_ns = job->received_ns != 0 ? job->received_ns : now;
 	if (job->deadline_ms != 0) {
 		r->deadline_ns = r->received_ns + (uint64_t)job->deadline_ms * 1000000u;

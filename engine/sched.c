@@ -9,11 +9,15 @@
  */
 #include "engine/engine_priv.h"
 
+#include <errno.h>
+
 #include "base/clock.h"
 #include "base/error.h"
 
 /* Prompt rows that a step takes at least while others decode, however slow the device. */
 #define CHUNK_MIN 16u
+/* How long the last saves may take at a shutdown, and what the store has in hand then. */
+#define LAST_SAVES_MS 10000u
 
 /* ---- planning ---- */
 
@@ -40,6 +44,7 @@ static int drop_partial_block(struct pfx_engine *e, struct pfx_request *r)
 	}
 	pfx_path_close(r->path);
 	r->path = path;
+	r->copy.n = 0;
 	r->unshared = r->job->no_store;
 	if (r->unshared) {
 		pfx_path_keep_private(path);
@@ -47,47 +52,63 @@ static int drop_partial_block(struct pfx_engine *e, struct pfx_request *r)
 	return 1;
 }
 
-/*
- * Makes positions up to upto writable for r, preempting younger requests while there is no
- * room. Returns 1; 0 when r takes no part in this step (it may be gone).
- */
-static int reserve(struct pfx_engine *e, struct pfx_request *r, uint32_t upto)
+int pfx_sched_reserve(struct pfx_engine *e, struct pfx_request *r, uint32_t upto)
 {
 	struct pfx_request *youngest;
+	struct pfx_block_copy copy;
 	int rc;
 
 	for (;;) {
-		rc = pfx_path_reserve(r->path, upto, &r->copy);
+		rc = pfx_path_reserve(r->path, upto, &copy);
 		if (rc == 0) {
-			return 1;
+			/* A copy that was asked for before and not made yet still stands. */
+			if (copy.n > 0) {
+				r->copy = copy;
+			}
+			return 0;
+		}
+		if (rc == -EAGAIN) {
+			/* Its spills go out now, not in the next turn. */
+			pfx_tiers_spill(e);
+			return rc;
 		}
 		if (rc != PFX_E_FULL) {
 			pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory");
 			pfx_end_fault(e, r);
-			return 0;
+			return -ECANCELED;
 		}
 		youngest = pfx_container_of(e->active.prev, struct pfx_request, link);
-		if (youngest != r) {
-			pfx_admit_preempt(e, youngest);
-			continue;
+		if (youngest == r && e->n_active == 1) {
+			return rc;
 		}
-		if (e->n_active > 1) {
-			pfx_admit_preempt(e, r);
-			return 0;
+		pfx_admit_preempt(e, youngest);
+		if (youngest == r) {
+			return -ECANCELED;
 		}
-		if (drop_partial_block(e, r)) {
-			/* It has more to run now than was planned; the next turn sees to it. */
-			return 0;
-		}
-		/* Alone with the whole memory: the reply has filled it. */
-		if (r->n_reply > 0) {
-			pfx_end(e, r, PFX_FINISH_LENGTH);
-		} else {
-			pfx_request_fail(r, PFX_FAULT_INTERNAL, "no block is free");
-			pfx_end_fault(e, r);
-		}
+	}
+}
+
+/* The same for a step. Returns 1; 0 when r takes no part in this step (it may be gone). */
+static int reserve(struct pfx_engine *e, struct pfx_request *r, uint32_t upto)
+{
+	int rc = pfx_sched_reserve(e, r, upto);
+
+	if (rc != PFX_E_FULL) {
+		return rc == 0;
+	}
+	if (drop_partial_block(e, r)) {
+		/* It has more to run now than was planned; the next turn sees to it. */
+		e->progress++;
 		return 0;
 	}
+	/* Alone with the whole memory: the reply has filled it. */
+	if (r->n_reply > 0) {
+		pfx_end(e, r, PFX_FINISH_LENGTH);
+	} else {
+		pfx_request_fail(r, PFX_FAULT_INTERNAL, "no block is free");
+		pfx_end_fault(e, r);
+	}
+	return 0;
 }
 
 /* Gives r up to `most` rows of this step. Returns how many it took. */
@@ -170,26 +191,40 @@ static void plan(struct pfx_engine *e)
 static void accept_request(struct pfx_engine *e, struct pfx_request *r)
 {
 	const struct pfx_job *job = r->job;
-	struct pfx_buf name = PFX_BUF_INIT;
-	uint64_t len = job->space_len;
+	struct pfx_digest name;
 
 	r->n_prompt = (uint32_t)r->tokens.n;
 	r->admission = ++e->next_admission;
 	e->n_waiting++;
 	pfx_list_push_back(&e->waiting, &r->link);
-	/* Framed by its length, so that no namespace and salt read like another pair. */
-	pfx_buf_add(&name, &len, sizeof(len));
-	pfx_buf_add(&name, job->space, job->space_len);
-	pfx_buf_add(&name, job->salt, job->salt_len);
-	if (name.oom || pfx_cache_space(e->cache, name.data, name.len, &r->space) != 0) {
+	pfx_space_digest(job->space, job->space_len, job->salt, job->salt_len, &name);
+	if (pfx_cache_space(e->cache, name.b, sizeof(name.b), &r->space) != 0) {
 		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory");
 	}
-	pfx_buf_free(&name);
 	if (r->cancel && !r->failed) {
 		pfx_end(e, r, PFX_FINISH_CANCELLED);
 	} else if (!pfx_admit_possible(e, r)) {
 		pfx_end_fault(e, r);
 	}
+}
+
+/*
+ * Whether the engine thread has nothing to do but wait: for work, or, when nothing moved in
+ * the last turn, for copies.
+ */
+static int idle_locked(const struct pfx_engine *e)
+{
+	return pfx_list_empty(&e->inbox) && !e->woken && !e->stopping &&
+		((e->n_waiting == 0 && e->n_active == 0) || e->progress == e->slept_at);
+}
+
+/*
+ * Until when to wait at most: deadlines and patience end while nobody sends anything, and so
+ * does the pause after a save that failed. 0: for ever.
+ */
+static uint32_t nap_ms(const struct pfx_engine *e)
+{
+	return e->n_waiting + e->n_active > 0 ? 5 : e->tiers.save_pause_ns > 0 ? 200 : 0;
 }
 
 /* Waits while there is nothing to do at all, then takes what came in. 0: time to stop. */
@@ -200,9 +235,13 @@ static int take_inbox(struct pfx_engine *e)
 
 	pfx_list_init(&got);
 	pthread_mutex_lock(&e->lock);
-	while (pfx_list_empty(&e->inbox) && e->n_waiting == 0 && e->n_active == 0 && !e->stopping) {
-		pthread_cond_wait(&e->engine_wake, &e->lock);
+	while (idle_locked(e)) {
+		if (pfx_engine_nap_locked(e, nap_ms(e)) != 0) {
+			break;
+		}
 	}
+	e->woken = 0;
+	e->slept_at = e->progress;
 	stopping = e->stopping;
 	if (!pfx_list_empty(&e->inbox)) {
 		got = e->inbox;
@@ -214,6 +253,7 @@ static int take_inbox(struct pfx_engine *e)
 	pfx_list_for_safe(it, &got) {
 		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
 		pfx_list_remove(it);
+		e->progress++;
 		if (r->job->kind >= PFX_JOB_STATS) {
 			pfx_control_run(e, r);
 		} else {
@@ -245,14 +285,22 @@ void *pfx_sched_main(void *engine)
 	struct pfx_engine *e = engine;
 
 	while (take_inbox(e)) {
+		pfx_cache_now(e->cache, pfx_clock_wall_ns());
+		pfx_tiers_take(e);
 		reap(e, &e->waiting, 0);
 		reap(e, &e->active, 0);
+		pfx_fetch_turn(e);
 		pfx_admit_followers(e);
 		pfx_admit(e);
+		pfx_fetch_turn(e);
 		plan(e);
+		/* Copied while the step runs. */
+		pfx_tiers_give(e);
 		pfx_step_run(e);
 	}
 	reap(e, &e->waiting, 1);
 	reap(e, &e->active, 1);
+	pfx_tiers_last_saves(e, LAST_SAVES_MS);
+	pfx_store_jobs_end(e);
 	return NULL;
 }

@@ -178,6 +178,7 @@ void pfx_step_run(struct pfx_engine *e)
 	if (batch.n_seqs == 0) {
 		return;
 	}
+	e->progress++;
 	rc = copy_blocks(e, batch.n_seqs);
 	if (rc == 0) {
 		rc = pfx_model_forward(e->model, &batch);

@@ -14,8 +14,8 @@
  *
  * All matrices are row-major float32 unless said otherwise; shapes stand in brackets.
  * Calls may be asynchronous: what one call writes a later call sees; the host sees it
- * after ->sync. One thread at a time may use a device. Results: 0 or a negative code; a
- * failed open leaves nothing to close. Handles are opaque and belong to their device; all
+ * after ->sync. One thread at a time may use a device, but for kv_read and kv_write. Results:
+ * 0 or a negative code; a failed open leaves nothing to close. Handles are opaque and belong to their device; all
  * must be freed before ->close.
  */
 
@@ -125,7 +125,11 @@ struct pfx_ops {
 	/* Copies the first n positions of a block, all layers (copy-on-write). */
 	int (*kv_copy)(struct pfx_device *dev, struct pfx_kv *kv, uint32_t dst, uint32_t src,
 		uint32_t n);
-	/* Whole blocks to and from host memory, block_bytes each. */
+	/*
+	 * Whole blocks to and from host memory, block_bytes each; done when they return. One
+	 * other thread may call them beside the one that runs steps, for blocks that no operation
+	 * in flight writes and, to write one, that none reads.
+	 */
 	int (*kv_read)(struct pfx_device *dev, const struct pfx_kv *kv, uint32_t block, void *dst);
 	int (*kv_write)(struct pfx_device *dev, struct pfx_kv *kv, uint32_t block, const void *src);
 

@@ -35,6 +35,9 @@ static const char *const op_names[] = {
 	[PFX_OP_STATS] = "stats",
 	[PFX_OP_CHECK] = "check",
 	[PFX_OP_FLUSH] = "flush",
+	[PFX_OP_EVICT] = "evict",
+	[PFX_OP_SAVE] = "save",
+	[PFX_OP_STORE] = "store",
 };
 
 #define N_OPS (sizeof(op_names) / sizeof(op_names[0]))
@@ -491,6 +494,9 @@ static int read_job(struct reader *r)
 		[PFX_OP_STATS] = PFX_JOB_STATS,
 		[PFX_OP_CHECK] = PFX_JOB_CHECK,
 		[PFX_OP_FLUSH] = PFX_JOB_FLUSH,
+		[PFX_OP_EVICT] = PFX_JOB_EVICT,
+		[PFX_OP_SAVE] = PFX_JOB_SAVE,
+		[PFX_OP_STORE] = PFX_JOB_STORE,
 	};
 	struct pfx_msg *m = r->m;
 	const json_t *stream = json_object_get(r->root, "stream");

@@ -30,6 +30,9 @@ enum pfx_op {
 	PFX_OP_STATS,
 	PFX_OP_CHECK,
 	PFX_OP_FLUSH,
+	PFX_OP_EVICT,
+	PFX_OP_SAVE,
+	PFX_OP_STORE,
 };
 
 /* Bytes of an id that is a string; it is echoed in every line of the reply. */

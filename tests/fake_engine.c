@@ -563,6 +563,31 @@ static void text(struct pfx_engine *e, struct pfx_job *job)
 	finish(e, job, ev);
 }
 
+/* Of a store that holds one record. */
+static struct pfx_event *tiers_report(struct pfx_job *job)
+{
+	struct pfx_event *ev = event_new(job, PFX_EVENT_REPORT);
+	const char *what = json_string_value(json_object_get(job->args, "do"));
+
+	if (job->kind == PFX_JOB_EVICT) {
+		ev->report_name = "evicted";
+		ev->report = json_pack("{s:s,s:i,s:i,s:i}", "tier", "device", "blocks", 0, "bytes", 0,
+			"in_use", 0);
+	} else if (job->kind == PFX_JOB_SAVE) {
+		ev->report_name = "saved";
+		ev->report = json_pack("{s:i,s:i}", "records", 1, "bytes", 741376);
+	} else {
+		ev->report_name = "store";
+		ev->report = json_pack("{s:s,s:f,s:i}", "do", what == NULL ? "info" : what, "ms", 0.5,
+			"records", 1);
+		if (what != NULL && strcmp(what, "verify") == 0) {
+			json_object_set_new(ev->report, "bytes", json_integer(741376));
+			json_object_set_new(ev->report, "damaged", json_integer(0));
+		}
+	}
+	return ev;
+}
+
 static void report(struct pfx_engine *e, struct pfx_job *job)
 {
 	struct pfx_event *ev;
@@ -575,6 +600,8 @@ static void report(struct pfx_engine *e, struct pfx_job *job)
 	} else if (job->kind == PFX_JOB_CHECK) {
 		ev = event_new(job, PFX_EVENT_CHECK);
 		ev->report = json_pack("{s:b,s:[]}", "ok", 1, "problems");
+	} else if (job->kind >= PFX_JOB_EVICT && job->kind <= PFX_JOB_STORE) {
+		ev = tiers_report(job);
 	} else {
 		ev = event_new(job, PFX_EVENT_STATS);
 		ev->report = json_pack("{s:f,s:i,s:{s:i,s:i,s:I,s:I,s:I}}", "uptime_s", 0.1,

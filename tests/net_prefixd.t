@@ -38,7 +38,7 @@ def refused(name, word, *args, **kw):
 rc, out, err = run("--help", model=False)
 same((rc, err), (0, ""), "--help")
 for name in ("model listen http backend kernels threads device-memory host-memory store store-size "
-             "save chunk-tokens step-ms max-requests context chat-template template-time keys config "
+             "save store-replace chunk-tokens step-ms max-requests context chat-template template-time keys config "
              "log-level").split():
     ok("--%s" % name in out, "--help tells of --" + name)
 ok(run("--version", model=False)[1].startswith("prefixd "), "--version")
@@ -53,10 +53,10 @@ for arg, good, bad in (
         ("--threads", ["0", "4"], ["-1", "x", "1.5", "99999", "4 "]),
         ("--device-memory", ["1", "64M", "1g", "2T"], ["0", "-1", "1X", "1MB", "", "99999999999G"]),
         ("--http", ["off"], ["127.0.0.1:8080", "on"]),
-        ("--host-memory", ["off"], ["1G", "0"]),
-        ("--store", ["off"], ["/tmp/x"]),
-        ("--store-size", ["off", "0"], ["1G"]),
-        ("--save", ["off"], ["reused", "all", "x"]),
+        ("--host-memory", ["off", "1G", "0"], ["on", "-1", "1.5G"]),
+        ("--store", ["off", "/tmp/x"], [""]),
+        ("--store-size", ["0", "16G"], ["off", "x"]),
+        ("--save", ["off", "reused", "all"], ["x", "on"]),
         ("--keys", ["off"], ["/etc/passwd"]),
         ("--chunk-tokens", ["1", "512"], ["-1"]),
         ("--step-ms", ["10"], ["x"]),
@@ -113,7 +113,7 @@ same((rc, out), (0, "ok\n"), "a file alone is enough")
 refused("no such file", "/nowhere.conf", "--config", "/nowhere.conf")
 for text, word in (("threads = 4\nfrob = 1\n", ":2: "), ("threads = x\n", ":1: threads"),
                    ("\n\nthreads 4\n", ":3: "), ('model = "abc\n', "conf:"), ("threads =\n", "conf:"),
-                   ("host_memory = 1G\n", ":1: host-memory"), ("check-config = 1\n", ":1: "),
+                   ("host_memory = x\n", ":1: host-memory"), ("check-config = 1\n", ":1: "),
                    ("config = x\n", ":1: "), ("log-level = loud\n", ":1: log-level")):
     refused("config %r" % text, word, "--config", config(text))
 

@@ -288,7 +288,6 @@ hostile = [
     (b'{"id":1,"op":"ping\\u0000"}', 1, "unknown op"),
     (b'{"id":1,"op":"session.open"}', 1, "unknown op session.open"),
     (b'{"id":1,"op":"explain"}', 1, "unknown op explain"),
-    (b'{"id":1,"op":"save"}', 1, "unknown op save"),
     (b'{"id":1,"op":"generate"}', 1, "prompt"),
     (b'{"id":1,"op":"warm"}', 1, "prompt"),
     (b'{"id":1,"op":"score","messages":[]}', 1, "prompt"),

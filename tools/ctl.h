@@ -76,7 +76,7 @@ struct pfx_ctl_group {
 	const struct pfx_ctl_option *options; /* the last one's name is NULL; or NULL */
 };
 
-extern const struct pfx_ctl_group pfx_ctl_text, pfx_ctl_admin;
+extern const struct pfx_ctl_group pfx_ctl_text, pfx_ctl_admin, pfx_ctl_store;
 
 /* Prints a sentence about the command line and exits. */
 void pfx_ctl_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));

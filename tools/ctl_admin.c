@@ -1,4 +1,4 @@
-/* prefixctl: the server itself: is it there, what does it count, what should it forget. */
+/* prefixctl: the server itself: is it there, what does it count. */
 #include "config.h"
 
 #include <stdio.h>
@@ -25,22 +25,11 @@ static int tell_check(const struct pfx_ctl *ctl, const json_t *reply)
 	return PFX_CTL_NOT_OK;
 }
 
-static int tell_flush(const struct pfx_ctl *ctl, const json_t *reply)
-{
-	const json_t *blocks = json_object_get(reply, "blocks");
-
-	printf("flushed blocks: device %lld, host %lld, disk %lld; in use %lld\n",
-		pfx_ctl_int(blocks, "device"), pfx_ctl_int(blocks, "host"), pfx_ctl_int(blocks, "disk"),
-		pfx_ctl_int(reply, "in_use"));
-	return 0;
-}
-
 static const struct pfx_ctl_command commands[] = {
 	{ "ping", "ping", NULL, pfx_ctl_tell_event, "say pong", NULL },
 	{ "hello", "hello", NULL, pfx_ctl_tell_all, "version, model, backend and limits", NULL },
 	{ "stats", "stats", NULL, pfx_ctl_tell_all, "counters", NULL },
 	{ "check", "check", NULL, tell_check, "walk all of the cache's invariants", NULL },
-	{ "flush", "flush", NULL, tell_flush, "forget everything that is cached", NULL },
 	{ "cancel", "cancel", fill_cancel, pfx_ctl_tell_event, "stop a request, by its number", NULL },
 	{ "drain", "drain", NULL, pfx_ctl_tell_event,
 		"finish what runs, take nothing new, end the server", NULL },

@@ -18,7 +18,8 @@
 
 const char *argp_program_version = "prefixctl " PACKAGE_VERSION;
 
-static const struct pfx_ctl_group *const groups[] = { &pfx_ctl_text, &pfx_ctl_admin };
+static const struct pfx_ctl_group *const groups[] = { &pfx_ctl_text, &pfx_ctl_admin,
+	&pfx_ctl_store };
 
 #define N_GROUPS (sizeof(groups) / sizeof(groups[0]))
 

@@ -92,6 +92,12 @@ static void on_progress(void *arg, const char *what, double done)
 	}
 }
 
+static enum pfx_saves saves_of(const char *word)
+{
+	return strcmp(word, "off") == 0 ? PFX_SAVES_OFF
+		: strcmp(word, "all") == 0 ? PFX_SAVES_ALL : PFX_SAVES_REUSED;
+}
+
 static int open_engine(struct pfx_engine **e, const struct pfx_settings *s, char *err,
 	size_t errlen)
 {
@@ -103,6 +109,11 @@ static int open_engine(struct pfx_engine **e, const struct pfx_settings *s, char
 		.n_threads = s->threads,
 		.device_memory = s->device_memory,
 		.logits_memory = s->logits_memory,
+		.host_memory = s->host_memory,
+		.store_path = strcmp(s->store, "off") == 0 ? NULL : s->store,
+		.store_size = s->store_size,
+		.saves = saves_of(s->save),
+		.store_replace = s->store_replace,
 		.block_tokens = s->block_tokens,
 		.chunk_tokens = s->chunk_tokens,
 		.step_ms = s->step_ms,

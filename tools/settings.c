@@ -20,6 +20,7 @@ enum type {
 	WORD,    /* one of `words`, separated by | */
 	U32,
 	SIZE,    /* bytes; K, M, G and T are powers of 1024 */
+	SIZE_OFF, /* the same, or off, which is 0 */
 	SECONDS, /* kept as milliseconds */
 	TIME,
 	LEVEL,
@@ -79,11 +80,16 @@ static const struct setting {
 		"Memory for the logits that are kept where prompts ended" },
 	{ "block-tokens", "N", NULL, U32, G_MEMORY, AT(block_tokens), 0, 256, NULL,
 		"Positions of a block, a power of two; 0 is 32" },
-	{ "host-memory", "SIZE", "off", LATER, G_MEMORY, 0, 0, 0, "off", "The host tier, or off" },
-	{ "store", "DIR", "off", LATER, G_MEMORY, 0, 0, 0, NULL, "The disk tier's folder" },
-	{ "store-size", "SIZE", "off|0", LATER, G_MEMORY, 0, 0, 0, NULL, "The disk tier's bound" },
-	{ "save", "WHAT", "off", LATER, G_MEMORY, 0, 0, 0, "off",
-		"What goes to disk: off, reused or all" },
+	{ "host-memory", "SIZE", NULL, SIZE_OFF, G_MEMORY, AT(host_memory), 0, 1e18, "off",
+		"Memory for what the device has no room for, or off" },
+	{ "store", "DIR", NULL, TEXT, G_MEMORY, AT(store), 0, 0, "off",
+		"A folder for what shall outlive the program, or off" },
+	{ "store-size", "SIZE", NULL, SIZE, G_MEMORY, AT(store_size), 0, 1e18, NULL,
+		"What the store may take on the disk; 0 is 16G, or three quarters of what is free" },
+	{ "save", "WHAT", "off|reused|all", WORD, G_MEMORY, AT(save), 0, 0, "reused",
+		"What goes to the store by itself: all, what was used again (reused), or nothing (off)" },
+	{ "store-replace", NULL, NULL, FLAG, G_MEMORY, AT(store_replace), 0, 0, NULL,
+		"Clear a store that belongs to another model, block size or version" },
 
 	{ "max-requests", "N", NULL, U32, G_SCHED, AT(max_requests), 0, 65536, NULL,
 		"Requests that run at once; 0 is 64" },
@@ -150,9 +156,14 @@ static int set_number(const struct setting *d, void *to, const char *value, char
 	const char *rest, *unit;
 	char wanted[96];
 	uint64_t v;
-	int rc = whole(value, &v, &rest);
+	int rc, size = d->type == SIZE || d->type == SIZE_OFF;
 
-	if (rc == 0 && d->type == SIZE && *rest != 0) {
+	if (d->type == SIZE_OFF && strcmp(value, "off") == 0) {
+		*(uint64_t *)to = 0;
+		return 0;
+	}
+	rc = whole(value, &v, &rest);
+	if (rc == 0 && size && *rest != 0) {
 		unit = strchr(units, *rest >= 'a' ? *rest - 32 : *rest);
 		rc = unit == NULL || rest[1] != 0
 			|| __builtin_mul_overflow(v, 1ull << (10 * (unit - units + 1)), &v) ? -EINVAL : 0;
@@ -160,11 +171,11 @@ static int set_number(const struct setting *d, void *to, const char *value, char
 		rc = -EINVAL;
 	}
 	if (rc < 0 || (double)v < d->lo || (double)v > d->hi) {
-		snprintf(wanted, sizeof(wanted), d->type == SIZE ? "a size from %.0f to %.0f, like 512M"
+		snprintf(wanted, sizeof(wanted), size ? "a size from %.0f to %.0f, like 512M"
 			: "a whole number from %.0f to %.0f", d->lo, d->hi);
 		return bad_value(d, value, wanted, err, errlen);
 	}
-	if (d->type == SIZE) {
+	if (size) {
 		*(uint64_t *)to = v;
 	} else {
 		*(uint32_t *)to = (uint32_t)v;
@@ -231,6 +242,7 @@ static int set(struct pfx_settings *s, const struct setting *d, const char *valu
 				value);
 	case U32:
 	case SIZE:
+	case SIZE_OFF:
 		return set_number(d, to, value, err, errlen);
 	case SECONDS:
 		return set_seconds(d, to, value, err, errlen);
@@ -453,5 +465,7 @@ void pfx_settings_free(struct pfx_settings *s)
 	pfx_free(s->backend);
 	pfx_free(s->kernels);
 	pfx_free(s->chat_template);
+	pfx_free(s->store);
+	pfx_free(s->save);
 	memset(s, 0, sizeof(*s));
 }

@@ -1,0 +1,521 @@
+/*
+ * What operators ask of the slower tiers: flush and evict, answered at once; save, answered
+ * when all is durable; and the store's own chores, which take as long as reading it and run
+ * on a thread of their own, one at a time.
+ */
+#include "engine/engine_priv.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+
+/* How long a chore may go on after the engine was told to stop. */
+#define CHORE_END_MS 5000u
+
+static const char *const tier_names[PFX_TIERS] = {
+	[PFX_TIER_DEVICE] = "device", [PFX_TIER_HOST] = "host", [PFX_TIER_DISK] = "disk",
+};
+
+static struct pfx_event *bad_request(const struct pfx_job *job, const char *message)
+{
+	return pfx_fault_event(job, PFX_FAULT_BAD_REQUEST, message);
+}
+
+/* ---- which part of the cache ---- */
+
+/* -1 when it is no tier's name. */
+static int tier_of(const json_t *name)
+{
+	for (int i = 0; i < PFX_TIERS; i++) {
+		if (json_is_string(name) && strcmp(json_string_value(name), tier_names[i]) == 0) {
+			return i;
+		}
+	}
+	return -1;
+}
+
+/* Bits 1 << tier of `tier`, which names one or lists several; all without it; 0: it is wrong. */
+static unsigned tiers_of(const struct pfx_job *job)
+{
+	const json_t *v = json_object_get(job->args, "tier"), *one;
+	unsigned bits = 0;
+	size_t i;
+
+	if (v == NULL) {
+		return PFX_TIER_ALL;
+	}
+	if (!json_is_array(v)) {
+		return tier_of(v) < 0 ? 0 : 1u << tier_of(v);
+	}
+	json_array_foreach(v, i, one) {
+		if (tier_of(one) < 0) {
+			return 0;
+		}
+		bits |= 1u << tier_of(one);
+	}
+	return bits;
+}
+
+/* 1: `namespace` was given and is *out; 0: not given; -1: it is no string. */
+static int space_of(const struct pfx_job *job, struct pfx_digest *out)
+{
+	const json_t *v = json_object_get(job->args, "namespace");
+
+	if (v == NULL) {
+		return 0;
+	}
+	if (!json_is_string(v)) {
+		return -1;
+	}
+	pfx_space_digest(job->space, job->space_len, json_string_value(v), json_string_length(v), out);
+	return 1;
+}
+
+/* The handle of `namespace`, to be released; NULL for all. Not 0: *fault is the answer. */
+static int open_space(struct pfx_engine *e, const struct pfx_job *job, struct pfx_space **out,
+	struct pfx_event **fault)
+{
+	struct pfx_digest name;
+	int given = space_of(job, &name);
+
+	*out = NULL;
+	if (given < 0) {
+		*fault = bad_request(job, "namespace must be a string");
+		return -1;
+	}
+	if (given > 0 && pfx_cache_space(e->cache, name.b, sizeof(name.b), out) != 0) {
+		*fault = pfx_fault_event(job, PFX_FAULT_INTERNAL, "out of memory");
+		return -1;
+	}
+	return 0;
+}
+
+/* ---- flush and evict ---- */
+
+struct pfx_event *pfx_control_flush(struct pfx_engine *e, const struct pfx_job *job)
+{
+	unsigned tiers = tiers_of(job);
+	struct pfx_flushed flushed;
+	struct pfx_space *space;
+	struct pfx_event *ev;
+
+	if (tiers == 0) {
+		return bad_request(job, "tier must be one or several of device, host and disk");
+	}
+	if (open_space(e, job, &space, &ev) != 0) {
+		return ev;
+	}
+	pfx_cache_flush(e->cache, space, tiers, &flushed);
+	/* Who runs keeps its blocks, but nobody can follow it any more. */
+	pfx_list_for(it, &e->active) {
+		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
+		if ((space == NULL || r->space == space) && (tiers >> PFX_TIER_DEVICE & 1)) {
+			r->unshared = 1;
+			r->leader = NULL;
+		}
+	}
+	pfx_space_release(space);
+	ev = pfx_event_new(PFX_EVENT_FLUSHED, job);
+	ev->flushed_device = flushed.blocks[PFX_TIER_DEVICE];
+	ev->flushed_host = flushed.blocks[PFX_TIER_HOST];
+	ev->flushed_disk = flushed.blocks[PFX_TIER_DISK];
+	ev->in_use = flushed.in_use;
+	return ev;
+}
+
+/* `blocks`, or as many as `bytes` take; all without either. -1: wrong. */
+static int64_t how_many(const struct pfx_engine *e, const struct pfx_job *job)
+{
+	const json_t *blocks = json_object_get(job->args, "blocks");
+	const json_t *bytes = json_object_get(job->args, "bytes");
+	json_int_t each = (json_int_t)(e->info.kv_bytes_per_token * e->info.block_tokens), n;
+
+	if ((blocks != NULL && bytes != NULL) || (blocks != NULL && !json_is_integer(blocks)) ||
+		(bytes != NULL && !json_is_integer(bytes))) {
+		return -1;
+	}
+	n = blocks != NULL ? json_integer_value(blocks) : json_integer_value(bytes);
+	if (blocks == NULL && bytes == NULL) {
+		return UINT32_MAX;
+	}
+	if (n < 0) {
+		return -1;
+	}
+	n = bytes != NULL ? n / each + (n % each != 0) : n;
+	return n < UINT32_MAX ? n : UINT32_MAX;
+}
+
+struct pfx_event *pfx_control_evict(struct pfx_engine *e, const struct pfx_job *job)
+{
+	const json_t *name = json_object_get(job->args, "tier");
+	int tier = name == NULL ? PFX_TIER_DEVICE : tier_of(name);
+	int64_t n = how_many(e, job);
+	struct pfx_cache_stats stats;
+	struct pfx_space *space;
+	struct pfx_event *ev;
+	uint32_t gone;
+
+	if (tier < 0) {
+		return bad_request(job, "tier must be device, host or disk");
+	}
+	if (n < 0) {
+		return bad_request(job, "evict takes blocks or bytes, a whole number");
+	}
+	if (open_space(e, job, &space, &ev) != 0) {
+		return ev;
+	}
+	gone = pfx_cache_evict(e->cache, (enum pfx_tier)tier, space, (uint32_t)n);
+	pfx_space_release(space);
+	pfx_cache_stats(e->cache, &stats);
+	ev = pfx_event_new(PFX_EVENT_REPORT, job);
+	ev->report_name = "evicted";
+	ev->report = json_pack("{s:s,s:I,s:I,s:I}", "tier", tier_names[tier], "blocks",
+		(json_int_t)gone, "bytes",
+		(json_int_t)(gone * e->info.kv_bytes_per_token * e->info.block_tokens), "in_use",
+		(json_int_t)stats.tier[tier].running + stats.tier[tier].pinned);
+	return ev;
+}
+
+/* ---- save ---- */
+
+static void answer(struct pfx_engine *e, struct pfx_request *r, struct pfx_event *ev)
+{
+	pfx_list_remove(&r->link);
+	ev->last = 1;
+	pfx_request_leave(e, r, ev);
+}
+
+static void answer_all(struct pfx_engine *e, struct pfx_list *list, enum pfx_fault fault,
+	const char *message)
+{
+	pfx_list_for_safe(it, list) {
+		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
+		answer(e, r, pfx_fault_event(r->job, fault, message));
+	}
+}
+
+static const char *why_not_save(const struct pfx_engine *e)
+{
+	return e->tiers.store == NULL ? "there is no store; prefixd --store DIR names one"
+		: e->tiers.writer == NULL ? "the store cannot be written" : NULL;
+}
+
+void pfx_control_save(struct pfx_engine *e, struct pfx_request *r)
+{
+	const char *why = why_not_save(e);
+
+	if (why != NULL) {
+		answer(e, r, bad_request(r->job, why));
+		return;
+	}
+	pfx_cache_want_saved(e->cache, NULL);
+	/* Also what could not be saved a moment ago is tried now. */
+	e->tiers.save_after_ns = 0;
+	e->tiers.save_error = 0;
+	e->tiers.all_saved = 0;
+	pfx_list_push_back(&e->tiers.savers, &r->link);
+}
+
+static void fail_savers(struct pfx_engine *e, struct pfx_list *list, int rc)
+{
+	struct pfx_buf text = PFX_BUF_INIT;
+
+	pfx_buf_addf(&text, "not everything could be saved: %s", pfx_strerror(rc));
+	answer_all(e, list, PFX_FAULT_INTERNAL, text.oom ? "not everything could be saved" : text.data);
+	pfx_buf_free(&text);
+}
+
+/* Once all is with the store, it is told to make it durable. */
+static void savers_turn(struct pfx_engine *e)
+{
+	struct pfx_tiers *t = &e->tiers;
+	struct pfx_order *o;
+
+	if (pfx_list_empty(&t->savers) || !pfx_list_empty(&t->syncing)) {
+		return;
+	}
+	if (t->save_error != 0) {
+		fail_savers(e, &t->savers, t->save_error);
+		return;
+	}
+	if (!t->all_saved || pfx_mover_in_flight(t->mover, PFX_ORDER_SAVE) > 0) {
+		return;
+	}
+	o = pfx_mover_order(t->mover, PFX_ORDER_SYNC);
+	if (o == NULL || pfx_mover_give(t->mover, o) != 0) {
+		if (o != NULL) {
+			pfx_mover_free(t->mover, o);
+		}
+		fail_savers(e, &t->savers, -ENOMEM);
+		return;
+	}
+	while (!pfx_list_empty(&t->savers)) {
+		struct pfx_list *first = t->savers.next;
+		pfx_list_remove(first);
+		pfx_list_push_back(&t->syncing, first);
+	}
+}
+
+void pfx_store_synced(struct pfx_engine *e, int rc)
+{
+	struct pfx_tiers *t = &e->tiers;
+	struct pfx_store_info info;
+
+	if (rc != 0) {
+		fail_savers(e, &t->syncing, rc);
+		return;
+	}
+	pfx_store_info(t->store, &info);
+	pfx_list_for_safe(it, &t->syncing) {
+		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
+		struct pfx_event *ev = pfx_event_new(PFX_EVENT_REPORT, r->job);
+		ev->report_name = "saved";
+		ev->report = json_pack("{s:I,s:I}", "records", (json_int_t)info.records, "bytes",
+			(json_int_t)info.bytes);
+		answer(e, r, ev);
+	}
+}
+
+/* ---- the store's chores ---- */
+
+enum chore { CHORE_VERIFY, CHORE_COMPACT, CHORE_CLEAR, CHORES };
+
+static const char *const chore_names[CHORES] = {
+	[CHORE_VERIFY] = "verify", [CHORE_COMPACT] = "compact", [CHORE_CLEAR] = "clear",
+};
+
+struct pfx_store_job {
+	struct pfx_engine *e;
+	struct pfx_request *r;
+	enum chore chore;
+	int has_space;
+	struct pfx_digest space;
+	pthread_t thread;
+	int started;
+	uint64_t start_ns;
+	_Atomic int done;
+	/* What came of it. */
+	int rc;
+	struct pfx_store_verified verified;
+	uint64_t cleared, file_before;
+};
+
+static void *chore_main(void *arg)
+{
+	struct pfx_store_job *j = arg;
+	struct pfx_store *store = j->e->tiers.store;
+	struct pfx_engine *e = j->e;
+	struct pfx_store_info info;
+
+	pfx_store_info(store, &info);
+	j->file_before = info.file_bytes;
+	switch (j->chore) {
+	case CHORE_VERIFY:
+		j->rc = pfx_store_verify(store, &j->verified);
+		break;
+	case CHORE_COMPACT:
+		j->rc = pfx_store_compact(store);
+		break;
+	case CHORE_CLEAR:
+		j->rc = pfx_store_clear(store, j->has_space ? &j->space : NULL, &j->cleared);
+		break;
+	case CHORES:
+		break;
+	}
+	j->done = 1;
+	pfx_engine_wake(e);
+	return NULL;
+}
+
+/*
+ * A chore begins once nothing is being written: what a save under way puts after a clear
+ * would be there against the operator's word.
+ */
+static void begin_chore(struct pfx_engine *e, struct pfx_store_job *j)
+{
+	struct pfx_mover *m = e->tiers.mover;
+	struct pfx_flushed flushed;
+	struct pfx_space *space = NULL;
+	int rc = 0;
+
+	if (j->chore == CHORE_CLEAR) {
+		if (pfx_mover_in_flight(m, PFX_ORDER_SAVE) + pfx_mover_in_flight(m, PFX_ORDER_DELETE) > 0) {
+			return;
+		}
+		if (j->has_space) {
+			rc = pfx_cache_space(e->cache, j->space.b, sizeof(j->space.b), &space);
+		}
+		if (rc == 0) {
+			pfx_cache_flush(e->cache, space, 1u << PFX_TIER_DISK, &flushed);
+			pfx_space_release(space);
+		}
+	}
+	if (rc == 0) {
+		rc = -pthread_create(&j->thread, NULL, chore_main, j);
+		j->started = rc == 0;
+	}
+	if (rc != 0) {
+		j->rc = rc;
+		j->done = 1;
+	}
+	e->progress++;
+}
+
+static struct pfx_event *chore_event(struct pfx_engine *e, const struct pfx_store_job *j)
+{
+	const struct pfx_job *job = j->r->job;
+	struct pfx_event *ev;
+	struct pfx_store_info info;
+	char text[200];
+
+	if (j->rc != 0) {
+		snprintf(text, sizeof(text), "%s failed: %s", chore_names[j->chore], pfx_strerror(j->rc));
+		return pfx_fault_event(job, PFX_FAULT_INTERNAL, text);
+	}
+	ev = pfx_event_new(PFX_EVENT_REPORT, job);
+	ev->report_name = "store";
+	ev->report = json_pack("{s:s,s:f}", "do", chore_names[j->chore], "ms",
+		pfx_ns_to_ms(pfx_clock_ns() - j->start_ns));
+	pfx_store_info(e->tiers.store, &info);
+	if (j->chore == CHORE_VERIFY) {
+		json_object_set_new(ev->report, "records", json_integer((json_int_t)j->verified.records));
+		json_object_set_new(ev->report, "bytes", json_integer((json_int_t)j->verified.bytes));
+		json_object_set_new(ev->report, "damaged", json_integer((json_int_t)j->verified.damaged));
+	} else if (j->chore == CHORE_CLEAR) {
+		json_object_set_new(ev->report, "records", json_integer((json_int_t)j->cleared));
+	} else {
+		json_object_set_new(ev->report, "file_bytes", json_integer((json_int_t)info.file_bytes));
+		json_object_set_new(ev->report, "file_bytes_before",
+			json_integer((json_int_t)j->file_before));
+	}
+	return ev;
+}
+
+static void chore_turn(struct pfx_engine *e)
+{
+	struct pfx_store_job *j = e->tiers.job;
+
+	if (j == NULL) {
+		return;
+	}
+	if (!j->started && !j->done) {
+		begin_chore(e, j);
+	}
+	if (!j->done) {
+		return;
+	}
+	if (j->started) {
+		pthread_join(j->thread, NULL);
+	}
+	if (j->chore == CHORE_VERIFY && j->verified.damaged > 0) {
+		pfx_warn("engine", "damaged records were dropped records=%llu",
+			(unsigned long long)j->verified.damaged);
+	}
+	answer(e, j->r, chore_event(e, j));
+	e->tiers.job = NULL;
+	e->tiers.held = 0;
+	e->progress++;
+	pfx_free(j);
+}
+
+static struct pfx_event *info_event(struct pfx_engine *e, const struct pfx_job *job)
+{
+	struct pfx_event *ev = pfx_event_new(PFX_EVENT_REPORT, job);
+
+	ev->report_name = "store";
+	ev->report = pfx_report_store(e);
+	json_object_set_new(ev->report, "do", json_string("info"));
+	return ev;
+}
+
+/* NULL: it is under way. */
+static struct pfx_event *new_chore(struct pfx_engine *e, struct pfx_request *r, const char *what)
+{
+	struct pfx_store_job *j;
+	enum chore chore = 0;
+
+	while (chore < CHORES && strcmp(what, chore_names[chore]) != 0) {
+		chore++;
+	}
+	if (chore == CHORES) {
+		return bad_request(r->job, "do must be info, verify, compact or clear");
+	}
+	if (chore != CHORE_VERIFY && e->tiers.writer == NULL) {
+		return bad_request(r->job, "the store cannot be written");
+	}
+	if (e->tiers.job != NULL) {
+		return pfx_fault_event(r->job, PFX_FAULT_OVERLOADED, "the store is busy with another chore");
+	}
+	j = pfx_calloc(1, sizeof(*j));
+	if (j == NULL) {
+		return pfx_fault_event(r->job, PFX_FAULT_INTERNAL, "out of memory");
+	}
+	j->e = e;
+	j->r = r;
+	j->chore = chore;
+	j->start_ns = pfx_clock_ns();
+	j->has_space = space_of(r->job, &j->space);
+	if (j->has_space < 0) {
+		pfx_free(j);
+		return bad_request(r->job, "namespace must be a string");
+	}
+	e->tiers.job = j;
+	e->tiers.held = chore == CHORE_CLEAR;
+	return NULL;
+}
+
+void pfx_control_store(struct pfx_engine *e, struct pfx_request *r)
+{
+	const json_t *what = json_object_get(r->job->args, "do");
+	struct pfx_event *ev;
+
+	if (e->tiers.store == NULL) {
+		ev = bad_request(r->job, why_not_save(e));
+	} else if (what == NULL || (json_is_string(what) && strcmp(json_string_value(what), "info") == 0)) {
+		ev = info_event(e, r->job);
+	} else {
+		ev = new_chore(e, r, json_is_string(what) ? json_string_value(what) : "");
+	}
+	if (ev != NULL) {
+		answer(e, r, ev);
+	}
+}
+
+void pfx_store_jobs_turn(struct pfx_engine *e)
+{
+	savers_turn(e);
+	chore_turn(e);
+}
+
+void pfx_store_jobs_end(struct pfx_engine *e)
+{
+	struct pfx_store_job *j = e->tiers.job;
+	uint64_t until = pfx_clock_ns() + CHORE_END_MS * 1000000ull;
+
+	answer_all(e, &e->tiers.savers, PFX_FAULT_SHUTTING_DOWN, "the server is shutting down");
+	answer_all(e, &e->tiers.syncing, PFX_FAULT_SHUTTING_DOWN, "the server is shutting down");
+	if (j == NULL) {
+		return;
+	}
+	while (j->started && !j->done && pfx_clock_ns() < until) {
+		pfx_engine_sleep(e, 20);
+	}
+	answer(e, j->r, pfx_fault_event(j->r->job, PFX_FAULT_SHUTTING_DOWN,
+		"the server is shutting down"));
+	if (j->started && !j->done) {
+		/* It still uses the store: both are left as they are. */
+		pthread_detach(j->thread);
+		e->tiers.stuck = 1;
+		return;
+	}
+	if (j->started) {
+		pthread_join(j->thread, NULL);
+	}
+	pfx_free(j);
+	e->tiers.job = NULL;
+}
