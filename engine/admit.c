@@ -29,6 +29,14 @@ static uint32_t common_prefix(const uint32_t *a, const uint32_t *b, uint32_t n)
 
 /* ---- starting and following ---- */
 
+/* By the cache's clock. */
+static double ms_ago(uint64_t ns)
+{
+	uint64_t now = pfx_clock_wall_ns();
+
+	return ns == 0 ? -1 : now > ns ? pfx_ns_to_ms(now - ns) : 0;
+}
+
 static enum pfx_miss_reason miss_of(enum pfx_end end)
 {
 	switch (end) {
@@ -62,6 +70,7 @@ static void start_running(struct pfx_engine *e, struct pfx_request *r)
 		r->missed = 1;
 		if (len < limit && hit.end != PFX_END_WHOLE) {
 			r->miss = miss_of(hit.end);
+			r->evicted_ms_ago = ms_ago(hit.evicted_ns);
 			/* What is computed although a slower tier has it was not missed. */
 			r->miss_at_token = hit.tokens > len ? hit.tokens : len;
 		}
@@ -135,6 +144,7 @@ static void follow(struct pfx_engine *e, struct pfx_request *r)
 	}
 	if (len > before) {
 		e->n.attached += (uint64_t)len - before;
+		r->attached += (uint32_t)len - before;
 	}
 	if (r->leader != NULL && len < r->follow_to && pfx_request_len(r->leader) < r->follow_to) {
 		pfx_usage_cached(e, r, (uint32_t)len);
@@ -284,6 +294,7 @@ void pfx_admit_preempt(struct pfx_engine *e, struct pfx_request *r)
 	struct pfx_list *at = &e->waiting;
 
 	e->n.preempted++;
+	r->preempted++;
 	pfx_end_release_followers(e, r);
 	e->progress++;
 	pfx_list_remove(&r->link);

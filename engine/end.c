@@ -1,5 +1,6 @@
 /* How a request that runs the model ends: the only two places where one does. */
 #include "engine/engine_priv.h"
+#include "engine/observe.h"
 
 #include "base/clock.h"
 
@@ -46,6 +47,7 @@ void pfx_end(struct pfx_engine *e, struct pfx_request *r, enum pfx_finish finish
 {
 	struct pfx_event *ev = pfx_event_new(PFX_EVENT_DONE, r->job);
 	uint64_t now = pfx_clock_ns();
+	struct pfx_observed seen;
 
 	ev->last = 1;
 	ev->finish = finish;
@@ -61,6 +63,7 @@ void pfx_end(struct pfx_engine *e, struct pfx_request *r, enum pfx_finish finish
 	ev->miss = r->miss;
 	if (r->miss != PFX_MISS_NONE) {
 		ev->miss_at_token = r->miss_at_token;
+		ev->miss_evicted_ms_ago = r->evicted_ms_ago;
 		pfx_miss_locate(e, r, r->miss_at_token, &ev->miss_message, &ev->miss_byte);
 	}
 	if (r->job->kind == PFX_JOB_SCORE) {
@@ -71,6 +74,9 @@ void pfx_end(struct pfx_engine *e, struct pfx_request *r, enum pfx_finish finish
 		r->score = NULL;
 		r->score_top = NULL;
 	}
+	pfx_observe_take(e, r, 0, finish, &seen);
+	seen.facts.miss_message = ev->miss_message;
+	seen.facts.miss_byte = ev->miss_byte;
 	detach(e, r);
 	if (finish == PFX_FINISH_CANCELLED) {
 		e->n.cancelled++;
@@ -79,14 +85,19 @@ void pfx_end(struct pfx_engine *e, struct pfx_request *r, enum pfx_finish finish
 	}
 	note_end(e);
 	pfx_request_leave(e, r, ev);
+	/* Nobody waits for this but whoever asks next, and he is answered after it. */
+	pfx_observe_end(e, &seen);
 }
 
 void pfx_end_fault(struct pfx_engine *e, struct pfx_request *r)
 {
 	struct pfx_event *ev = pfx_fault_event(r->job, r->fault, r->message);
+	struct pfx_observed seen;
 
+	pfx_observe_take(e, r, 1, PFX_FINISH_STOP, &seen);
 	detach(e, r);
 	e->n.failed++;
 	note_end(e);
 	pfx_request_leave(e, r, ev);
+	pfx_observe_end(e, &seen);
 }

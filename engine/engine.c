@@ -1,5 +1,6 @@
 /* The engine's lifetime, and the door through which jobs come in. */
 #include "engine/engine_priv.h"
+#include "engine/observe.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -162,6 +163,9 @@ static int open_cache(struct pfx_engine *e, char *err, size_t errlen)
 		rc = pfx_cache_open(&e->cache, &opts);
 	}
 	if (rc == 0) {
+		rc = pfx_observer_open(&e->observer, e->opts.block_tokens);
+	}
+	if (rc == 0) {
 		rc = pfx_sampler_open(&e->sampler, e->info.n_vocab);
 	}
 	if (rc != 0) {
@@ -263,6 +267,7 @@ static void free_all(struct pfx_engine *e)
 {
 	int stuck = pfx_tiers_close(e, CLOSE_MS) != 0;
 
+	pfx_observer_close(e->observer);
 	pfx_cache_close(e->cache);
 	pfx_keep_close(e->keep);
 	pfx_sampler_close(e->sampler);
@@ -391,6 +396,9 @@ void pfx_engine_close(struct pfx_engine *e)
 	/* In this order: after the first, nothing new reaches the inbox. */
 	stop_text_threads(e, PFX_N_TEXT);
 	stop_engine_thread(e);
+	/* A trace that is being recorded ends; whoever waits for that is answered. */
+	pfx_observer_close(e->observer);
+	e->observer = NULL;
 	/* What a text thread handed over after the engine thread's last look. */
 	pfx_list_for_safe(it, &e->inbox) {
 		pfx_request_free(pfx_container_of(it, struct pfx_request, link));
@@ -508,9 +516,8 @@ uint64_t pfx_engine_submit(struct pfx_engine *e, struct pfx_job *job)
 		r->tokens.v = job->tokens;
 		r->tokens.n = r->tokens.cap = job->n_tokens;
 	}
-	to_text = job->prompt != PFX_PROMPT_TOKENS &&
-		(runs_model(job) || job->kind == PFX_JOB_TOKENIZE || job->kind == PFX_JOB_RENDER);
-	to_text |= job->kind == PFX_JOB_DETOKENIZE;
+	to_text = job->kind == PFX_JOB_DETOKENIZE || (job->prompt != PFX_PROMPT_TOKENS &&
+		(job->kind < PFX_JOB_STATS || job->prompt != PFX_PROMPT_NONE));
 	pthread_mutex_lock(&e->lock);
 	number = job->number = ++e->next_number;
 	e->n_busy++;

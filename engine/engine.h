@@ -97,6 +97,11 @@ enum pfx_job_kind {
 	PFX_JOB_EVICT,
 	PFX_JOB_SAVE,
 	PFX_JOB_STORE,
+	PFX_JOB_HITS,
+	PFX_JOB_TOP,
+	PFX_JOB_TREE,    /* may have a prompt */
+	PFX_JOB_EXPLAIN, /* may have a prompt */
+	PFX_JOB_TRACE,
 };
 
 enum pfx_prompt_kind { PFX_PROMPT_NONE, PFX_PROMPT_TEXT, PFX_PROMPT_CHAT, PFX_PROMPT_TOKENS };
@@ -143,6 +148,7 @@ struct pfx_job {
 	 * which nothing has been checked but that it is one; NULL is an empty one.
 	 */
 	json_t *args;
+	int admin; /* who asks may see other namespaces, and text */
 
 	int no_store;         /* leave nothing in the cache */
 	int progress;         /* prefill events */
@@ -250,6 +256,7 @@ struct pfx_event {
 	uint64_t received_ns; /* for ttft_ms, which the front door finishes */
 	enum pfx_miss_reason miss; /* NONE: nothing was missed */
 	uint32_t miss_at_token;
+	double miss_evicted_ms_ago; /* MISS_EVICTED; < 0: not known */
 	int64_t miss_message; /* index into messages, or -1 when not from one */
 	uint64_t miss_byte;   /* within that message's content, or within the prompt's text */
 	/* SCORE: entry k is position from + k; top holds n_score * logprobs entries. */

@@ -49,6 +49,7 @@ struct pfx_request {
 	uint32_t n_prompt;
 	struct pfx_buf text; /* prompt as text, for telling where it missed; may be empty */
 	struct pfx_space *space;
+	uint64_t space_key; /* a digest of the space's name, for the operator's view */
 	/* A failure found by the text thread; the engine thread ends the request with it. */
 	int failed;
 	enum pfx_fault fault;
@@ -88,7 +89,9 @@ struct pfx_request {
 	struct pfx_usage usage;
 	enum pfx_miss_reason miss;
 	uint32_t miss_at_token;
+	double evicted_ms_ago; /* MISS_EVICTED; < 0: not known */
 	int missed; /* miss is decided */
+	uint32_t attached, recomputed, preempted; /* as the counters of those names */
 	uint64_t received_ns, deadline_ns, admitted_ns, first_ns;
 };
 
@@ -153,6 +156,7 @@ struct pfx_engine {
 	uint64_t last_end_ns;
 	double ns_per_row; /* smoothed cost of a prompt row; 0: not known yet */
 	struct pfx_engine_counters n;
+	struct pfx_observer *observer; /* what the operator's view counts (observe.h) */
 	/* Arrays of a step, allocated at open. */
 	uint32_t rows_max, out_rows_max;
 	uint32_t *step_tokens, *step_out_rows;
@@ -200,6 +204,9 @@ void *pfx_sched_main(void *engine);
  * memory; -ECANCELED: r is gone, or back in the queue.
  */
 int pfx_sched_reserve(struct pfx_engine *e, struct pfx_request *r, uint32_t upto);
+/* Whose cache the job means: its space, to be released, and a digest of the space's name. */
+int pfx_sched_space(struct pfx_engine *e, const struct pfx_job *job, struct pfx_space **out,
+	uint64_t *key);
 
 /* admit.c: the engine thread's. Both may end requests. */
 void pfx_admit(struct pfx_engine *e);
@@ -250,6 +257,8 @@ void pfx_miss_locate(const struct pfx_engine *e, const struct pfx_request *r, ui
 
 /* control.c: answers a job of kind STATS or behind, and frees it. */
 void pfx_control_run(struct pfx_engine *e, struct pfx_request *r);
+/* The last event of one whose answer came later. Any thread; frees the request. */
+void pfx_control_answer(struct pfx_engine *e, struct pfx_request *r, struct pfx_event *ev);
 
 /* store_jobs.c: rows of control.c; the last two answer by themselves. */
 struct pfx_event *pfx_control_flush(struct pfx_engine *e, const struct pfx_job *job);

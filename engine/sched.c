@@ -10,6 +10,7 @@
 #include "engine/engine_priv.h"
 
 #include <errno.h>
+#include <xxhash.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -188,17 +189,25 @@ static void plan(struct pfx_engine *e)
 
 /* ---- the thread ---- */
 
+int pfx_sched_space(struct pfx_engine *e, const struct pfx_job *job, struct pfx_space **out,
+	uint64_t *key)
+{
+	struct pfx_digest name;
+
+	pfx_space_digest(job->space, job->space_len, job->salt, job->salt_len, &name);
+	*key = XXH3_64bits(name.b, sizeof(name.b));
+	return pfx_cache_space(e->cache, name.b, sizeof(name.b), out);
+}
+
 static void accept_request(struct pfx_engine *e, struct pfx_request *r)
 {
 	const struct pfx_job *job = r->job;
-	struct pfx_digest name;
 
 	r->n_prompt = (uint32_t)r->tokens.n;
 	r->admission = ++e->next_admission;
 	e->n_waiting++;
 	pfx_list_push_back(&e->waiting, &r->link);
-	pfx_space_digest(job->space, job->space_len, job->salt, job->salt_len, &name);
-	if (pfx_cache_space(e->cache, name.b, sizeof(name.b), &r->space) != 0) {
+	if (pfx_sched_space(e, job, &r->space, &r->space_key) != 0) {
 		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory");
 	}
 	if (r->cancel && !r->failed) {

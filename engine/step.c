@@ -80,6 +80,7 @@ static void publish(struct pfx_engine *e, struct pfx_request *r)
 	uint32_t again = r->counted < r->n_prompt ? r->counted : r->n_prompt;
 
 	if (r->step_from < again) {
+		r->recomputed += (again < upto ? again : upto) - r->step_from;
 		e->n.recomputed += (again < upto ? again : upto) - r->step_from;
 	}
 	if (upto > pfx_path_len(r->path) && pfx_path_publish(r->path, r->tokens.v, upto) != 0) {

@@ -4,6 +4,7 @@
  * on a thread of their own, one at a time.
  */
 #include "engine/engine_priv.h"
+#include "engine/observe.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -120,6 +121,9 @@ struct pfx_event *pfx_control_flush(struct pfx_engine *e, const struct pfx_job *
 		}
 	}
 	pfx_space_release(space);
+	if (space == NULL && tiers == PFX_TIER_ALL) {
+		pfx_observe_flushed(e);
+	}
 	ev = pfx_event_new(PFX_EVENT_FLUSHED, job);
 	ev->flushed_device = flushed.blocks[PFX_TIER_DEVICE];
 	ev->flushed_host = flushed.blocks[PFX_TIER_HOST];

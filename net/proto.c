@@ -38,12 +38,19 @@ static const char *const op_names[] = {
 	[PFX_OP_EVICT] = "evict",
 	[PFX_OP_SAVE] = "save",
 	[PFX_OP_STORE] = "store",
+	[PFX_OP_HITS] = "hits",
+	[PFX_OP_TOP] = "top",
+	[PFX_OP_TREE] = "tree",
+	[PFX_OP_EXPLAIN] = "explain",
+	[PFX_OP_TRACE] = "trace",
 };
 
 #define N_OPS (sizeof(op_names) / sizeof(op_names[0]))
 #define OP(name) (1ull << PFX_OP_##name)
 #define OPS_RUN (OP(GENERATE) | OP(WARM) | OP(SCORE))
-#define OPS_CHAT (OP(GENERATE) | OP(WARM) | OP(RENDER) | OP(TOKENIZE))
+/* Of the engine itself, with a prompt in any of generate's forms, or none. */
+#define OPS_ABOUT (OP(TREE) | OP(EXPLAIN))
+#define OPS_CHAT (OP(GENERATE) | OP(WARM) | OP(RENDER) | OP(TOKENIZE) | OPS_ABOUT)
 
 const char *pfx_op_name(enum pfx_op op)
 {
@@ -407,12 +414,17 @@ static int read_input(struct reader *r)
 	enum pfx_op op = r->m->op;
 	uint64_t bit = 1ull << op;
 	const char *text_key = op == PFX_OP_TOKENIZE ? "text" : "prompt";
-	json_t *text = bit & (OPS_RUN | OP(TOKENIZE)) ? json_object_get(r->root, text_key) : NULL;
+	const uint64_t texts = OPS_RUN | OP(TOKENIZE) | OPS_ABOUT;
+	json_t *text = bit & texts ? json_object_get(r->root, text_key) : NULL;
 	json_t *messages = bit & OPS_CHAT ? json_object_get(r->root, "messages") : NULL;
-	json_t *tokens = bit & (OPS_RUN | OP(DETOKENIZE)) ? json_object_get(r->root, "tokens") : NULL;
-	int raw = bit & (OPS_RUN | OP(TOKENIZE)) ? r->m->has_prompt_bytes : 0;
+	json_t *tokens = bit & (OPS_RUN | OP(DETOKENIZE) | OPS_ABOUT)
+		? json_object_get(r->root, "tokens") : NULL;
+	int raw = bit & texts ? r->m->has_prompt_bytes : 0;
 	int n = (text != NULL) + (messages != NULL) + (tokens != NULL) + raw;
 
+	if (n == 0 && bit & OPS_ABOUT) {
+		return 0;
+	}
 	if (n != 1) {
 		return bad(r->m, PFX_FAULT_BAD_REQUEST, n == 0 ? "%s needs %s" : "%s takes only one of %s",
 			pfx_op_name(op), forms_of(op));
@@ -441,7 +453,8 @@ static int check_not_empty(struct pfx_msg *m)
 {
 	const struct pfx_job *job = m->job;
 
-	if ((1ull << m->op & OPS_RUN) == 0 || job->prompt == PFX_PROMPT_CHAT) {
+	if ((1ull << m->op & (OPS_RUN | OPS_ABOUT)) == 0 || job->prompt == PFX_PROMPT_CHAT
+		|| job->prompt == PFX_PROMPT_NONE) {
 		return 0;
 	}
 	if (job->prompt == PFX_PROMPT_TEXT ? job->text_len == 0 : job->n_tokens == 0) {
@@ -482,6 +495,12 @@ static int read_names(struct reader *r)
 
 /* ---- ops ---- */
 
+static int read_prompt(struct reader *r)
+{
+	return read_names(r) < 0 || read_fields(r) < 0 || read_input(r) < 0 || read_companions(r) < 0
+		? -1 : 0;
+}
+
 static int read_job(struct reader *r)
 {
 	static const enum pfx_job_kind kinds[] = {
@@ -497,6 +516,11 @@ static int read_job(struct reader *r)
 		[PFX_OP_EVICT] = PFX_JOB_EVICT,
 		[PFX_OP_SAVE] = PFX_JOB_SAVE,
 		[PFX_OP_STORE] = PFX_JOB_STORE,
+		[PFX_OP_HITS] = PFX_JOB_HITS,
+		[PFX_OP_TOP] = PFX_JOB_TOP,
+		[PFX_OP_TREE] = PFX_JOB_TREE,
+		[PFX_OP_EXPLAIN] = PFX_JOB_EXPLAIN,
+		[PFX_OP_TRACE] = PFX_JOB_TRACE,
 	};
 	struct pfx_msg *m = r->m;
 	const json_t *stream = json_object_get(r->root, "stream");
@@ -507,7 +531,7 @@ static int read_job(struct reader *r)
 	}
 	if (m->op >= PFX_OP_STATS) {
 		m->job->args = json_incref(r->root);
-		return 0;
+		return 1ull << m->op & OPS_ABOUT ? read_prompt(r) : 0;
 	}
 	if (m->op == PFX_OP_SCORE) {
 		m->job->logprobs = 0;

@@ -33,6 +33,11 @@ enum pfx_op {
 	PFX_OP_EVICT,
 	PFX_OP_SAVE,
 	PFX_OP_STORE,
+	PFX_OP_HITS,
+	PFX_OP_TOP,
+	PFX_OP_TREE,
+	PFX_OP_EXPLAIN,
+	PFX_OP_TRACE,
 };
 
 /* Bytes of an id that is a string; it is echoed in every line of the reply. */

@@ -221,6 +221,14 @@ static void put_miss(struct pfx_buf *out, const struct pfx_event *ev)
 	}
 	ADD(out, ",\"byte\":");
 	pfx_jw_u64(out, ev->miss_byte);
+	if (ev->miss == PFX_MISS_EVICTED) {
+		ADD(out, ",\"evicted_ms_ago\":");
+		if (ev->miss_evicted_ms_ago < 0) {
+			ADD(out, "null");
+		} else {
+			pfx_jw_ms(out, ev->miss_evicted_ms_ago);
+		}
+	}
 	ADD(out, "}");
 }
 

@@ -29,6 +29,7 @@
 #include "base/list.h"
 #include "base/rng.h"
 #include "base/utf8.h"
+#include "tests/fake_view.h"
 
 #define EOS 256u
 #define SEEN_MAX 4096
@@ -590,9 +591,15 @@ static struct pfx_event *tiers_report(struct pfx_job *job)
 
 static void report(struct pfx_engine *e, struct pfx_job *job)
 {
+	const char *name;
+	json_t *view = fake_view_report(job, &name);
 	struct pfx_event *ev;
 
-	if (job->kind == PFX_JOB_FLUSH) {
+	if (view != NULL) {
+		ev = event_new(job, PFX_EVENT_REPORT);
+		ev->report = view;
+		ev->report_name = name;
+	} else if (job->kind == PFX_JOB_FLUSH) {
 		ev = event_new(job, PFX_EVENT_FLUSHED);
 		ev->flushed_device = e->n_seen;
 		ev->in_use = e->n_runs;

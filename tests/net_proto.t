@@ -287,7 +287,7 @@ hostile = [
     (b'{"id":1,"op":"PING"}', 1, "unknown op PING"),
     (b'{"id":1,"op":"ping\\u0000"}', 1, "unknown op"),
     (b'{"id":1,"op":"session.open"}', 1, "unknown op session.open"),
-    (b'{"id":1,"op":"explain"}', 1, "unknown op explain"),
+    (b'{"id":1,"op":"explode"}', 1, "unknown op explode"),
     (b'{"id":1,"op":"generate"}', 1, "prompt"),
     (b'{"id":1,"op":"warm"}', 1, "prompt"),
     (b'{"id":1,"op":"score","messages":[]}', 1, "prompt"),

@@ -76,7 +76,7 @@ struct pfx_ctl_group {
 	const struct pfx_ctl_option *options; /* the last one's name is NULL; or NULL */
 };
 
-extern const struct pfx_ctl_group pfx_ctl_text, pfx_ctl_admin, pfx_ctl_store;
+extern const struct pfx_ctl_group pfx_ctl_text, pfx_ctl_view, pfx_ctl_admin, pfx_ctl_store;
 
 /* Prints a sentence about the command line and exits. */
 void pfx_ctl_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
@@ -101,6 +101,15 @@ const char *pfx_ctl_str(const json_t *o, const char *key); /* "" when there is n
 int pfx_ctl_tell_all(const struct pfx_ctl *ctl, const json_t *reply);
 /* The reply's event alone. */
 int pfx_ctl_tell_event(const struct pfx_ctl *ctl, const json_t *reply);
+/*
+ * To standard output, cut to so many columns (0: not at all). What a terminal would act on is
+ * shown, never sent: names and prompts are strangers' text.
+ */
+void pfx_ctl_put_text(const char *text, size_t n, int columns);
+/* The same of a string in an object; nothing when there is none. */
+void pfx_ctl_put_str(const json_t *o, const char *key, int columns);
+/* Columns of the terminal; 0 when standard output is none. */
+int pfx_ctl_width(void);
 /* usage, timing and miss of a `done`, to standard error. */
 void pfx_ctl_tell_usage(const json_t *done);
 

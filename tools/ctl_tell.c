@@ -4,6 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <wchar.h>
+
+#include "base/utf8.h"
 
 #include "tools/ctl.h"
 
@@ -43,6 +48,51 @@ void pfx_ctl_tell_usage(const json_t *done)
 			json_string_value(json_object_get(miss, "reason")));
 	}
 	fputs("\n", stderr);
+}
+
+int pfx_ctl_width(void)
+{
+	struct winsize w;
+
+	return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
+}
+
+void pfx_ctl_put_str(const json_t *o, const char *key, int columns)
+{
+	const json_t *v = json_object_get(o, key);
+
+	if (json_is_string(v)) {
+		pfx_ctl_put_text(json_string_value(v), json_string_length(v), columns);
+	}
+}
+
+void pfx_ctl_put_text(const char *text, size_t n, int columns)
+{
+	int used = 0;
+
+	while (n > 0) {
+		uint32_t cp = 0;
+		int len = pfx_utf8_next(text, n, &cp);
+		int wide = len > 0 ? wcwidth((wchar_t)cp) : -1;
+
+		/* Controls, and what the terminal may not know how to place. */
+		if (wide < 0) {
+			wide = 1;
+			cp = 0;
+		}
+		if (columns > 0 && used + wide > columns - (n > (size_t)abs(len))) {
+			fputs("…", stdout);
+			return;
+		}
+		if (cp == 0) {
+			fputs("·", stdout);
+		} else {
+			fwrite(text, 1, (size_t)len, stdout);
+		}
+		used += wide;
+		text += abs(len);
+		n -= (size_t)abs(len);
+	}
 }
 
 /* name  value, one a line; what is nested gets dotted names. */

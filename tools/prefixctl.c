@@ -7,6 +7,8 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +20,8 @@
 
 const char *argp_program_version = "prefixctl " PACKAGE_VERSION;
 
-static const struct pfx_ctl_group *const groups[] = { &pfx_ctl_text, &pfx_ctl_admin,
-	&pfx_ctl_store };
+static const struct pfx_ctl_group *const groups[] = { &pfx_ctl_text, &pfx_ctl_view,
+	&pfx_ctl_admin, &pfx_ctl_store };
 
 #define N_GROUPS (sizeof(groups) / sizeof(groups[0]))
 
@@ -291,6 +293,10 @@ int main(int argc, char **argv)
 	char **words = pfx_xcalloc((size_t)argc, sizeof(*words));
 	int status;
 
+	/* Text is UTF-8 whatever the locale says; so are the lines that draw a tree. */
+	if (setlocale(LC_CTYPE, "") == NULL || strcmp(nl_langinfo(CODESET), "UTF-8") != 0) {
+		setlocale(LC_CTYPE, "C.UTF-8");
+	}
 	ctl.server = getenv("PREFIXD_SERVER");
 	if (ctl.server == NULL || *ctl.server == 0) {
 		ctl.server = "127.0.0.1:7077";

@@ -1,0 +1,277 @@
+/* The operator's view: hits and top, and what all its reports share. */
+#include "config.h"
+
+#include "engine/view.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/clock.h"
+
+#define PREFIXES_MAX 100u
+#define LIST_MAX 1000u
+
+/* ---- shared ---- */
+
+static void refuse(struct pfx_args *a, const char *message)
+{
+	if (a->fault == NULL) {
+		a->fault = pfx_fault_event(a->job, PFX_FAULT_BAD_REQUEST, message);
+	}
+}
+
+uint64_t pfx_arg_int(struct pfx_args *a, const char *name, uint64_t otherwise, uint64_t lo,
+	uint64_t hi)
+{
+	const json_t *v = json_object_get(a->job->args, name);
+	char message[128];
+
+	if (v == NULL) {
+		return otherwise;
+	}
+	if (json_is_integer(v) && json_integer_value(v) >= 0 &&
+		(uint64_t)json_integer_value(v) >= lo && (uint64_t)json_integer_value(v) <= hi) {
+		return (uint64_t)json_integer_value(v);
+	}
+	snprintf(message, sizeof(message), "%s must be an integer from %llu to %llu", name,
+		(unsigned long long)lo, (unsigned long long)hi);
+	refuse(a, message);
+	return otherwise;
+}
+
+int pfx_arg_bool(struct pfx_args *a, const char *name)
+{
+	const json_t *v = json_object_get(a->job->args, name);
+	char message[64];
+
+	if (v != NULL && !json_is_boolean(v)) {
+		snprintf(message, sizeof(message), "%s must be true or false", name);
+		refuse(a, message);
+	}
+	return json_is_true(v);
+}
+
+const char *pfx_arg_text(struct pfx_args *a, const char *name)
+{
+	const json_t *v = json_object_get(a->job->args, name);
+	const char *text = json_string_value(v);
+	char message[64];
+
+	if (v != NULL && (text == NULL || strlen(text) != json_string_length(v))) {
+		snprintf(message, sizeof(message), "%s must be a string without NULs", name);
+		refuse(a, message);
+		return NULL;
+	}
+	return text;
+}
+
+struct pfx_event *pfx_view_report(const struct pfx_job *job, const char *name, json_t *report)
+{
+	struct pfx_event *ev = pfx_event_new(PFX_EVENT_REPORT, job);
+
+	ev->report_name = name;
+	ev->report = report;
+	return ev;
+}
+
+json_t *pfx_view_text(const struct pfx_engine *e, const uint32_t *tokens, uint32_t n)
+{
+	struct pfx_detok d = PFX_DETOK_INIT;
+	struct pfx_buf text = PFX_BUF_INIT;
+	json_t *out;
+
+	for (uint32_t i = 0; i < n; i++) {
+		pfx_detok_push(e->tokenizer, &d, tokens[i], &text);
+	}
+	pfx_detok_end(e->tokenizer, &d, &text);
+	out = json_stringn(text.data == NULL ? "" : text.data, text.len);
+	pfx_buf_free(&text);
+	return out;
+}
+
+uint64_t pfx_view_space_key(const struct pfx_space *space)
+{
+	size_t len;
+	const void *name = pfx_space_name(space, &len);
+
+	return XXH3_64bits(name, len);
+}
+
+void pfx_view_name_space(const struct pfx_engine *e, const struct pfx_space *space, json_t *o)
+{
+	const struct pfx_owner *owner =
+		pfx_hits_owner(e->observer->hits, pfx_view_space_key(space));
+	char hex[2 * 16 + 1] = "";
+	const unsigned char *name;
+	size_t len;
+
+	if (owner != NULL) {
+		json_object_set_new(o, "namespace", pfx_name_json(&owner->space));
+		json_object_set_new(o, "salt", pfx_name_json(&owner->salt));
+		return;
+	}
+	/* Nobody has asked for it since the start: it came from the store. */
+	name = pfx_space_name(space, &len);
+	for (size_t i = 0; i < len && i < 16; i++) {
+		snprintf(hex + 2 * i, 3, "%02x", name[i]);
+	}
+	json_object_set_new(o, "namespace", json_null());
+	json_object_set_new(o, "salt", json_null());
+	json_object_set_new(o, "space", json_string(hex));
+}
+
+const char *pfx_view_op(enum pfx_job_kind kind)
+{
+	return kind == PFX_JOB_WARM ? "warm" : kind == PFX_JOB_SCORE ? "score" : "generate";
+}
+
+const char *pfx_view_state(const struct pfx_request *r)
+{
+	switch (r->state) {
+	case PFX_REQUEST_QUEUED: return "queued";
+	case PFX_REQUEST_FOLLOWING: return "following";
+	case PFX_REQUEST_FETCHING: return "fetching";
+	case PFX_REQUEST_RUNNING: return pfx_request_len(r) < r->n_prompt ? "prefill" : "decode";
+	}
+	return "running";
+}
+
+/* ---- hits ---- */
+
+/*
+ * How far a sampled ceiling may be off, at 95 % if blocks were independent of each other;
+ * those of one request are not, so it is a guide. 0: exact.
+ */
+static json_t *ceiling_json(const struct pfx_engine *e)
+{
+	struct pfx_ceiling_stats s;
+
+	pfx_ceiling_stats(e->observer->ceiling, &s);
+	return json_pack("{s:b,s:f,s:I,s:I}", "exact", s.shift == 0, "sampled",
+		ldexp(1, -(int)s.shift), "blocks", (json_int_t)s.blocks, "room",
+		(json_int_t)s.entries / 4 * 3);
+}
+
+static void add_error(const struct pfx_engine *e, json_t *ceiling, const json_t *total)
+{
+	double p = json_number_value(json_object_get(total, "ceiling"));
+	const json_t *tokens = json_object_get(total, "ceiling_tokens");
+	double n = (double)json_integer_value(json_object_get(tokens, "of")) *
+		json_real_value(json_object_get(ceiling, "sampled")) / e->info.block_tokens;
+	int exact = json_is_true(json_object_get(ceiling, "exact"));
+
+	json_object_set_new(ceiling, "error", json_real(exact || n < 1 ? 0
+		: 1.96 * sqrt(p * (1 - p) / n)));
+}
+
+static json_t *prefixes_json(const struct pfx_engine *e, uint32_t n, int text)
+{
+	struct pfx_hot_prefix top[PREFIXES_MAX];
+	json_t *list = json_array();
+
+	n = pfx_hot_top(e->observer->hot, top, n);
+	for (uint32_t i = 0; i < n; i++) {
+		json_t *o = json_pack("{s:I,s:o,s:o,s:I,s:I}", "tokens", (json_int_t)top[i].n_tokens,
+			"namespace", pfx_name_json(&top[i].owner->space), "salt",
+			pfx_name_json(&top[i].owner->salt), "since_ms", (json_int_t)(top[i].since_ns / 1000000u),
+			"used_ms", (json_int_t)(top[i].used_ns / 1000000u));
+
+		if (text) {
+			json_object_set_new(o, "text", pfx_view_text(e, top[i].head, top[i].n_head));
+		}
+		pfx_hits_row_json(o, top[i].row);
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
+struct pfx_event *pfx_view_hits(struct pfx_engine *e, const struct pfx_job *job)
+{
+	struct pfx_args a = { .job = job };
+	uint32_t minutes = (uint32_t)pfx_arg_int(&a, "minutes", 60, 0, PFX_HITS_MINUTES);
+	uint32_t prefixes = (uint32_t)pfx_arg_int(&a, "prefixes", 10, 0, PREFIXES_MAX);
+	int text = pfx_arg_bool(&a, "text") && job->admin;
+	json_t *report, *ceiling;
+
+	if (a.fault != NULL) {
+		return a.fault;
+	}
+	report = pfx_hits_json(e->observer->hits, minutes, pfx_clock_wall_ns());
+	json_object_set_new(report, "block_tokens", json_integer(e->info.block_tokens));
+	json_object_set_new(report, "prefixes", prefixes_json(e, prefixes, text));
+	ceiling = ceiling_json(e);
+	add_error(e, ceiling, json_object_get(report, "total"));
+	json_object_set_new(report, "ceiling", ceiling);
+	return pfx_view_report(job, "hits", report);
+}
+
+/* ---- top ---- */
+
+static json_t *request_json(const struct pfx_request *r, uint64_t now)
+{
+	struct pfx_facts f;
+	uint32_t len = r->path == NULL ? 0 : pfx_request_len(r);
+	double s = r->first_ns == 0 ? 0 : (double)(now - r->first_ns) / 1e9;
+	json_t *o;
+
+	pfx_observe_facts(r, &f);
+	o = json_pack("{s:I,s:s,s:s,s:o,s:o,s:I,s:I,s:I,s:I}", "request", (json_int_t)f.number, "op",
+		pfx_view_op(f.kind), "state", pfx_view_state(r), "namespace",
+		pfx_name_json(&f.owner.space), "salt", pfx_name_json(&f.owner.salt), "prompt_tokens",
+		(json_int_t)r->n_prompt, "done_tokens",
+		(json_int_t)(len < r->n_prompt ? len : r->n_prompt), "cached_tokens",
+		(json_int_t)f.usage.cached_device + f.usage.cached_host + f.usage.cached_disk,
+		"completion_tokens", (json_int_t)r->n_reply);
+	json_object_set_new(o, "max_tokens", r->job->max_tokens == UINT32_MAX ? json_null()
+		: json_integer(r->job->max_tokens));
+	json_object_set_new(o, "age_ms", json_real(pfx_ns_to_ms(now - r->received_ns)));
+	json_object_set_new(o, "tokens_per_s", s > 0 && r->n_reply > 1
+		? json_real((r->n_reply - 1) / s) : json_null());
+	return o;
+}
+
+static uint32_t list_requests(const struct pfx_list *from, json_t *list, uint32_t most,
+	uint64_t now)
+{
+	uint32_t left_out = 0;
+
+	pfx_list_for(it, from) {
+		if (json_array_size(list) < most) {
+			json_array_append_new(list,
+				request_json(pfx_container_of(it, struct pfx_request, link), now));
+		} else {
+			left_out++;
+		}
+	}
+	return left_out;
+}
+
+struct pfx_event *pfx_view_top(struct pfx_engine *e, const struct pfx_job *job)
+{
+	struct pfx_args a = { .job = job };
+	uint32_t most = (uint32_t)pfx_arg_int(&a, "limit", 100, 0, LIST_MAX), left_out;
+	uint64_t now = pfx_clock_ns();
+	json_t *stats, *list, *minute, *report;
+	struct pfx_hits_row row;
+
+	if (a.fault != NULL) {
+		return a.fault;
+	}
+	list = json_array();
+	left_out = list_requests(&e->active, list, most, now);
+	left_out += list_requests(&e->waiting, list, most, now);
+	pfx_hits_window(e->observer->hits, 2, pfx_clock_wall_ns(), &row);
+	minute = json_object();
+	pfx_hits_row_json(minute, &row);
+	stats = pfx_report_stats(e);
+	report = json_pack("{s:I,s:O,s:s,s:O,s:O,s:O,s:O,s:o,s:o,s:I}", "time_ms",
+		(json_int_t)(pfx_clock_wall_ns() / 1000000u), "uptime_s", json_object_get(stats, "uptime_s"),
+		"model", e->info.model, "tokens", json_object_get(stats, "tokens"), "requests",
+		json_object_get(stats, "requests"), "steps", json_object_get(stats, "steps"), "tiers",
+		json_object_get(stats, "tiers"), "last_minutes", minute, "list", list, "left_out",
+		(json_int_t)left_out);
+	json_decref(stats);
+	return pfx_view_report(job, "top", report);
+}
