@@ -8,6 +8,14 @@
 
 #include "base/clock.h"
 
+/*
+ * The queue's look-ahead: so many of the first that wait, with so many tokens at most (a
+ * match of 100k takes some 45 us), and not more often than this.
+ */
+#define AHEAD_MAX 8u
+#define AHEAD_TOKENS 131072u
+#define AHEAD_NS 20000000u
+
 /* Tokens that a match may cover: what SCORE wants to see must be computed. */
 static uint32_t match_limit(const struct pfx_request *r)
 {
@@ -204,12 +212,15 @@ static int has_room(const struct pfx_engine *e, const struct pfx_request *r, uin
 {
 	struct pfx_cache_stats s;
 	const struct pfx_tier_stats *t = &s.tier[PFX_TIER_DEVICE];
-	uint64_t need, evictable;
+	uint64_t need, evictable, leased, held;
 
 	pfx_cache_stats(e->cache, &s);
 	need = blocks_for(e, r->tokens.n + 1) - have / e->info.block_tokens + e->n_active;
-	evictable = t->cached > blocks_for(e, have) + t->leased
-		? t->cached - blocks_for(e, have) - t->leased : 0;
+	/* Nor are those that leases hold; what is both counts once. */
+	leased = pfx_lease_covers(e, r) / e->info.block_tokens;
+	leased = t->leased > leased ? t->leased - leased : 0;
+	held = blocks_for(e, have) + leased;
+	evictable = t->cached > held ? t->cached - held : 0;
 	return need <= t->free + evictable;
 }
 
@@ -230,6 +241,8 @@ int pfx_admit_possible(struct pfx_engine *e, struct pfx_request *r)
 		pfx_request_fail(r, PFX_FAULT_TOO_LONG,
 			"prompt has %u tokens, the device memory holds %llu", r->n_prompt,
 			(unsigned long long)memory);
+	} else if (job->kind == PFX_JOB_PIN || job->pin) {
+		pfx_lease_possible(e, r);
 	} else if (job->kind == PFX_JOB_SCORE && (job->from < 1 || job->from > r->n_prompt)) {
 		pfx_request_fail(r, PFX_FAULT_BAD_REQUEST, "from: %u is not within 1..%u", job->from,
 			r->n_prompt);
@@ -259,6 +272,7 @@ static int admit_one(struct pfx_engine *e, struct pfx_request *r)
 	e->n_waiting--;
 	e->n_active++;
 	if (r->admitted_ns == 0) {
+		pfx_lease_hit(e, r);
 		r->admitted_ns = pfx_clock_ns();
 		r->at_device = have;
 		r->at_host = have + hit.tier_tokens[PFX_TIER_HOST];
@@ -286,6 +300,34 @@ void pfx_admit(struct pfx_engine *e)
 		if (!admit_one(e, pfx_container_of(e->waiting.next, struct pfx_request, link))) {
 			break;
 		}
+	}
+}
+
+void pfx_admit_look_ahead(struct pfx_engine *e)
+{
+	struct pfx_request *first[AHEAD_MAX];
+	struct pfx_cache_stats s;
+	uint64_t now = pfx_clock_ns();
+	uint32_t n = 0, tokens = 0;
+
+	if (e->n_waiting == 0 || now - e->looked_ns < AHEAD_NS) {
+		return;
+	}
+	pfx_cache_stats(e->cache, &s);
+	if (s.tier[PFX_TIER_DEVICE].free >= blocks_for(e, e->info.chunk_tokens) + e->n_active) {
+		return;
+	}
+	e->looked_ns = now;
+	pfx_list_for(it, &e->waiting) {
+		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
+		if (n == AHEAD_MAX || (tokens += r->n_prompt) > AHEAD_TOKENS) {
+			break;
+		}
+		first[n++] = r;
+	}
+	/* The next one last, so that it is the youngest. */
+	while (n-- > 0) {
+		pfx_cache_touch(e->cache, first[n]->space, first[n]->tokens.v, match_limit(first[n]));
 	}
 }
 

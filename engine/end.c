@@ -2,6 +2,8 @@
 #include "engine/engine_priv.h"
 #include "engine/observe.h"
 
+#include <string.h>
+
 #include "base/clock.h"
 
 void pfx_end_release_followers(struct pfx_engine *e, const struct pfx_request *r)
@@ -77,9 +79,19 @@ void pfx_end(struct pfx_engine *e, struct pfx_request *r, enum pfx_finish finish
 	pfx_observe_take(e, r, 0, finish, &seen);
 	seen.facts.miss_message = ev->miss_message;
 	seen.facts.miss_byte = ev->miss_byte;
+	if (finish != PFX_FINISH_CANCELLED) {
+		/* Lent: who keeps ids beyond this makes a copy. */
+		r->tokens = seen.tokens;
+		pfx_life_done(e, r, &ev);
+		memset(&r->tokens, 0, sizeof(r->tokens));
+		seen.facts.failed = r->failed;
+		seen.facts.fault = r->fault;
+	}
 	detach(e, r);
 	if (finish == PFX_FINISH_CANCELLED) {
 		e->n.cancelled++;
+	} else if (r->failed) {
+		e->n.failed++;
 	} else {
 		e->n.done++;
 	}

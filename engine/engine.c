@@ -27,8 +27,28 @@ enum {
 	CLOSE_MS = 5000, /* that a store may take to come back, at the end */
 };
 
+static void default_u32(uint32_t *to, uint32_t otherwise)
+{
+	*to = *to == 0 ? otherwise : *to;
+}
+
+static void default_u64(uint64_t *to, uint64_t otherwise)
+{
+	*to = *to == 0 ? otherwise : *to;
+}
+
 static void set_defaults(struct pfx_engine_opts *o)
 {
+	default_u32(&o->sessions_max, 20000);
+	default_u32(&o->sessions_space_max, 10000);
+	default_u64(&o->session_bytes_max, 256u << 20);
+	default_u64(&o->session_ttl_ms, 3600000);
+	default_u32(&o->prefixes_max, 10000);
+	default_u32(&o->prefixes_space_max, 1000);
+	default_u64(&o->prefix_bytes_max, 256u << 20);
+	default_u32(&o->pins_max, 1000);
+	default_u64(&o->pin_ttl_ms, 3600000);
+	default_u64(&o->pin_ttl_max_ms, 86400000);
 	if (o->device_memory == 0) {
 		o->device_memory = 1ull << 30;
 	}
@@ -166,6 +186,9 @@ static int open_cache(struct pfx_engine *e, char *err, size_t errlen)
 		rc = pfx_observer_open(&e->observer, e->opts.block_tokens);
 	}
 	if (rc == 0) {
+		rc = pfx_life_open(e);
+	}
+	if (rc == 0) {
 		rc = pfx_sampler_open(&e->sampler, e->info.n_vocab);
 	}
 	if (rc != 0) {
@@ -221,6 +244,16 @@ static int fill_info(struct pfx_engine *e, char *err, size_t errlen)
 	i->max_requests = e->opts.max_requests;
 	i->queue_max = e->opts.queue_max;
 	i->chunk_tokens = e->opts.chunk_tokens;
+	i->sessions_max = e->opts.sessions_max;
+	i->sessions_space_max = e->opts.sessions_space_max;
+	i->session_bytes_max = e->opts.session_bytes_max;
+	i->session_ttl_ms = e->opts.session_ttl_ms;
+	i->prefixes_max = e->opts.prefixes_max;
+	i->prefixes_space_max = e->opts.prefixes_space_max;
+	i->prefix_bytes_max = e->opts.prefix_bytes_max;
+	i->pins_max = e->opts.pins_max;
+	i->pin_ttl_ms = e->opts.pin_ttl_ms;
+	i->pin_ttl_max_ms = e->opts.pin_ttl_max_ms;
 	if (e->opts.context > c->n_ctx_train) {
 		pfx_warn("engine", "--context %u is above what the model was trained for; using %u",
 			e->opts.context, i->context);
@@ -265,8 +298,10 @@ static int load(struct pfx_engine *e, char *err, size_t errlen)
 /* The threads that use it are gone; a stuck store's excepted, which keeps what it needs. */
 static void free_all(struct pfx_engine *e)
 {
-	int stuck = pfx_tiers_close(e, CLOSE_MS) != 0;
+	int stuck;
 
+	pfx_life_close(e);
+	stuck = pfx_tiers_close(e, CLOSE_MS) != 0;
 	pfx_observer_close(e->observer);
 	pfx_cache_close(e->cache);
 	pfx_keep_close(e->keep);
@@ -350,6 +385,7 @@ int pfx_engine_open(struct pfx_engine **out, const struct pfx_engine_opts *opts,
 	pthread_cond_init(&e->engine_wake, &attr);
 	pthread_condattr_destroy(&attr);
 	pfx_list_init(&e->all);
+	pfx_list_init(&e->leases);
 	for (int i = 0; i < PFX_N_TEXT; i++) {
 		e->text[i].engine = e;
 		pfx_list_init(&e->text[i].requests);
@@ -403,6 +439,7 @@ void pfx_engine_close(struct pfx_engine *e)
 	pfx_list_for_safe(it, &e->inbox) {
 		pfx_request_free(pfx_container_of(it, struct pfx_request, link));
 	}
+	pfx_turn_close(e);
 	pfx_events_close(&e->events);
 	free_all(e);
 }
@@ -463,12 +500,6 @@ void pfx_engine_sleep(struct pfx_engine *e, uint32_t ms)
 	pthread_mutex_unlock(&e->lock);
 }
 
-static int runs_model(const struct pfx_job *job)
-{
-	return job->kind == PFX_JOB_GENERATE || job->kind == PFX_JOB_WARM ||
-		job->kind == PFX_JOB_SCORE;
-}
-
 /* When a place in the queue should be free again, from the pace of the last requests. */
 static uint32_t retry_after_ms(const struct pfx_engine *e)
 {
@@ -482,7 +513,7 @@ static void check_job(struct pfx_engine *e, struct pfx_request *r, uint32_t n_qu
 {
 	const struct pfx_job *job = r->job;
 
-	if (runs_model(job) && (e->draining || e->stopping)) {
+	if (pfx_job_runs(job) && (e->draining || e->stopping)) {
 		pfx_request_fail(r, PFX_FAULT_SHUTTING_DOWN, "the server is shutting down");
 	}
 	if (n_queued >= e->opts.queue_max) {
@@ -500,35 +531,68 @@ static void check_job(struct pfx_engine *e, struct pfx_request *r, uint32_t n_qu
 	}
 }
 
+static int goes_through_text(const struct pfx_job *job)
+{
+	int has_text = job->prompt == PFX_PROMPT_TEXT || job->prompt == PFX_PROMPT_CHAT;
+
+	if (pfx_job_is_text(job) || job->session != NULL ||
+		(job->kind >= PFX_JOB_STATS && has_text)) {
+		return 1;
+	}
+	return (pfx_job_runs(job) && (has_text || job->prefix != NULL ||
+					     job->prompt == PFX_PROMPT_NONE)) ||
+		job->kind == PFX_JOB_END || job->kind == PFX_JOB_PREFIX_GET;
+}
+
+/* Ids that need nothing in front of them are the request's at once. */
+static void take_tokens(struct pfx_request *r)
+{
+	struct pfx_job *job = r->job;
+
+	if (job->prompt == PFX_PROMPT_TOKENS && !goes_through_text(job)) {
+		r->tokens.v = job->tokens;
+		r->tokens.n = r->tokens.cap = job->n_tokens;
+		job->tokens = NULL;
+		job->n_tokens = 0;
+	}
+}
+
+static void dispatch_locked(struct pfx_engine *e, struct pfx_request *r)
+{
+	int rc;
+
+	pfx_list_push_back(&e->all, &r->all);
+	if (!goes_through_text(r->job)) {
+		pfx_list_push_back(&e->inbox, &r->link);
+		e->n_inbox++;
+		pthread_cond_signal(&e->engine_wake);
+		return;
+	}
+	rc = pfx_turn_take_locked(e, r);
+	if (rc < 0) {
+		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory");
+	}
+	if (rc != 0) {
+		pfx_text_put_locked(e, r);
+	}
+}
+
 uint64_t pfx_engine_submit(struct pfx_engine *e, struct pfx_job *job)
 {
 	struct pfx_request *r = pfx_request_new(job);
 	struct pfx_event *ev;
-	uint32_t n_queued;
 	uint64_t number;
-	int to_text;
 
 	if (!job->has_seed) {
 		/* 53 bits, so that a JSON reader that keeps numbers as doubles gives it back. */
 		job->seed = pfx_rng_entropy() >> 11;
 	}
-	if (job->prompt == PFX_PROMPT_TOKENS && job->kind != PFX_JOB_DETOKENIZE) {
-		r->tokens.v = job->tokens;
-		r->tokens.n = r->tokens.cap = job->n_tokens;
-	}
-	to_text = job->kind == PFX_JOB_DETOKENIZE || (job->prompt != PFX_PROMPT_TOKENS &&
-		(job->kind < PFX_JOB_STATS || job->prompt != PFX_PROMPT_NONE));
 	pthread_mutex_lock(&e->lock);
 	number = job->number = ++e->next_number;
 	e->n_busy++;
-	n_queued = e->n_text + e->n_inbox + e->n_waiting;
-	check_job(e, r, n_queued);
-	if (r->tokens.v != NULL) {
-		job->tokens = NULL;
-		job->n_tokens = 0;
-	}
+	check_job(e, r, e->n_text + e->n_inbox + e->n_waiting + e->n_turns_waiting);
+	pthread_mutex_unlock(&e->lock);
 	if (r->failed && r->fault == PFX_FAULT_OVERLOADED) {
-		pthread_mutex_unlock(&e->lock);
 		ev = pfx_fault_event(job, r->fault, r->message);
 		ev->retry_after_ms = retry_after_ms(e);
 		e->n_refused++;
@@ -536,14 +600,12 @@ uint64_t pfx_engine_submit(struct pfx_engine *e, struct pfx_job *job)
 		pfx_events_post(e, ev);
 		return number;
 	}
-	pfx_list_push_back(&e->all, &r->all);
-	if (to_text) {
-		pfx_text_put_locked(e, r);
-	} else {
-		pfx_list_push_back(&e->inbox, &r->link);
-		e->n_inbox++;
-		pthread_cond_signal(&e->engine_wake);
+	if (!r->failed) {
+		pfx_life_submit(e, r);
 	}
+	take_tokens(r);
+	pthread_mutex_lock(&e->lock);
+	dispatch_locked(e, r);
 	pthread_mutex_unlock(&e->lock);
 	return number;
 }
@@ -561,6 +623,9 @@ int pfx_engine_cancel(struct pfx_engine *e, uint64_t number)
 			e->woken = 1;
 			pthread_cond_signal(&e->engine_wake);
 			rc = 0;
+			if (r->waits_turn && pfx_job_runs(r->job)) {
+				pfx_turn_give_up_locked(e, r);
+			}
 			break;
 		}
 	}

@@ -51,6 +51,13 @@ struct pfx_engine_opts {
 	uint32_t max_requests;          /* running at once; 0: the default, 64 */
 	uint32_t queue_max;             /* waiting at once; 0: the default, 1024 */
 	uint32_t context;               /* most tokens of prompt and reply; 0: the model's */
+	/* What clients may leave with the server; 0 takes the default (doc/protocol.md). */
+	uint32_t sessions_max, sessions_space_max; /* in all, and of one namespace */
+	uint64_t session_bytes_max, session_ttl_ms;
+	uint32_t prefixes_max, prefixes_space_max;
+	uint64_t prefix_bytes_max;
+	uint32_t pins_max;
+	uint64_t pin_ttl_ms, pin_ttl_max_ms;
 	const char *chat_template_path; /* NULL: the model's own */
 	const struct tm *template_time; /* NULL: the wall clock */
 	/* For tests: a store that is open already, borrowed; and: fetch, whatever it costs. */
@@ -70,6 +77,8 @@ struct pfx_engine_info {
 	uint64_t kv_bytes_per_token, weight_bytes;
 	uint32_t n_host_blocks, n_records; /* of the slower tiers; 0: there is none */
 	uint32_t max_requests, queue_max, chunk_tokens;
+	uint32_t sessions_max, sessions_space_max, prefixes_max, prefixes_space_max, pins_max;
+	uint64_t session_bytes_max, session_ttl_ms, prefix_bytes_max, pin_ttl_ms, pin_ttl_max_ms;
 };
 
 /* Loads the model (may take seconds; *err is a sentence) and starts the threads. */
@@ -90,6 +99,18 @@ enum pfx_job_kind {
 	PFX_JOB_TOKENIZE,
 	PFX_JOB_DETOKENIZE,
 	PFX_JOB_RENDER,
+	/* Lifetimes: what is kept for a client, and for how long (engine/life.c). */
+	PFX_JOB_SESSION_OPEN,
+	PFX_JOB_SESSION_APPEND,
+	PFX_JOB_SESSION_CLOSE,
+	PFX_JOB_END,
+	PFX_JOB_PIN,
+	PFX_JOB_UNPIN,
+	PFX_JOB_PINS,
+	PFX_JOB_PREFIX_PUT,
+	PFX_JOB_PREFIX_GET,
+	PFX_JOB_PREFIX_LIST,
+	PFX_JOB_PREFIX_DELETE,
 	/* From here on: of the engine itself; answered between two steps (engine/control.c). */
 	PFX_JOB_STATS,
 	PFX_JOB_CHECK,
@@ -150,6 +171,16 @@ struct pfx_job {
 	json_t *args;
 	int admin; /* who asks may see other namespaces, and text */
 
+	/* Lifetimes. */
+	char *session, *prefix; /* names, 1..PFX_NAMED_BYTES_MAX bytes; NULL: none */
+	size_t session_len, prefix_len;
+	int last_turn;   /* the conversation will not go on behind this request */
+	uint64_t ttl_ms; /* 0: none; at most PFX_TTL_MAX_MS */
+	int warm;        /* SESSION_OPEN, SESSION_APPEND, PREFIX_PUT: compute it too */
+	int pin;         /* PREFIX_PUT: with a lease */
+	uint64_t lease;  /* UNPIN: its number; 0: all */
+	int all;         /* UNPIN: all; PINS, PREFIX_LIST: whatever the salt */
+
 	int no_store;         /* leave nothing in the cache */
 	int progress;         /* prefill events */
 	uint32_t deadline_ms; /* 0: none; counted from submit */
@@ -167,6 +198,9 @@ struct pfx_job {
 
 	uint64_t number; /* set by submit */
 };
+
+#define PFX_NAMED_BYTES_MAX 256
+#define PFX_TTL_MAX_MS 1000000000000u
 
 /* NULL on -ENOMEM. */
 struct pfx_job *pfx_job_new(enum pfx_job_kind kind);
@@ -274,7 +308,7 @@ struct pfx_event {
 	const char *report_name; /* REPORT: the reply's `event`; static */
 
 	/* FLUSHED */
-	uint32_t flushed_device, flushed_host, flushed_disk, in_use;
+	uint32_t flushed_device, flushed_host, flushed_disk, in_use, flushed_leases;
 };
 
 /* Readable while events wait. Owned by the engine. */

@@ -11,9 +11,10 @@
  *   mover, loaders, writer  carry KV between the tiers (mover.h)
  *
  * A request belongs to one of them at a time and travels through the queues below, which
- * `lock` protects together with the registry. Only `cancel` of a request is touched by
- * others. Events have a queue and a lock of their own (events.c); no lock is held while
- * another is taken.
+ * `lock` protects together with the registry and the turns of sessions. Only `cancel` of a
+ * request is touched by others. Events have a queue and a lock of their own (events.c), and
+ * so have the tables of sessions and of named prefixes; no lock is held while another is
+ * taken. The inside of a session belongs to the request whose turn it is.
  */
 
 #include <pthread.h>
@@ -24,6 +25,8 @@
 #include "engine/chat.h"
 #include "engine/engine.h"
 #include "engine/keep.h"
+#include "engine/named.h"
+#include "engine/session.h"
 #include "engine/model.h"
 #include "engine/sample.h"
 #include "engine/tiers.h"
@@ -50,6 +53,18 @@ struct pfx_request {
 	struct pfx_buf text; /* prompt as text, for telling where it missed; may be empty */
 	struct pfx_space *space;
 	uint64_t space_key; /* a digest of the space's name, for the operator's view */
+	/* Lifetimes (life.c, turns.c). */
+	struct pfx_key key;          /* of the session or prefix that the job names; or of none */
+	struct pfx_turn *turn;       /* this request has the turn */
+	int waits_turn;              /* in the queue of its session's turns; under engine->lock */
+	struct pfx_session *session; /* in a turn of this request's */
+	int closes;                  /* the session ends with this turn */
+	struct pfx_content *prefix;  /* what the job's prefix meant when it was submitted */
+	int replaced;                /* PREFIX_PUT */
+	struct pfx_span *specials;   /* of text: where special tokens were read, for the session */
+	size_t n_specials;
+	struct pfx_buf said; /* the reply's text, for the session */
+
 	/* A failure found by the text thread; the engine thread ends the request with it. */
 	int failed;
 	enum pfx_fault fault;
@@ -100,6 +115,7 @@ struct pfx_engine_counters {
 	uint64_t prompt, computed, cached_device, cached_host, cached_disk, generated;
 	uint64_t done, cancelled, failed;
 	uint64_t steps, rows, recomputed, preempted, attached, kept_hits;
+	uint64_t leases_expired;
 };
 
 enum { PFX_TEXT_SHORT, PFX_TEXT_LONG, PFX_N_TEXT };
@@ -126,6 +142,8 @@ struct pfx_engine {
 	struct pfx_chat *chat; /* NULL: the model has no template */
 	char *chat_source;
 	struct pfx_cache *cache;
+	struct pfx_sessions *sessions;
+	struct pfx_named *named;
 	struct pfx_keep *keep;
 	struct pfx_tiers tiers;
 	struct pfx_sampler *sampler;
@@ -139,6 +157,8 @@ struct pfx_engine {
 	/* Under lock. */
 	struct pfx_text_queue text[PFX_N_TEXT];
 	struct pfx_list all, inbox;
+	struct pfx_map turns; /* sessions that somebody has the turn of */
+	uint32_t n_turns_waiting;
 	uint32_t n_text, n_inbox; /* waiting in the text queues, and in the inbox */
 	uint64_t next_number;
 	int stopping;
@@ -151,9 +171,13 @@ struct pfx_engine {
 
 	/* The engine thread's own. */
 	struct pfx_list waiting, active; /* both oldest first */
+	struct pfx_list leases;  /* oldest first */
+	uint64_t lease_due_ns;   /* when the next one ends; UINT64_MAX: none */
+	uint64_t next_lease;
+	uint32_t n_leases;
 	uint64_t next_admission;
 	uint64_t progress, slept_at; /* raised by all that moves something; its value at a turn's begin */
-	uint64_t last_end_ns;
+	uint64_t last_end_ns, looked_ns;
 	double ns_per_row; /* smoothed cost of a prompt row; 0: not known yet */
 	struct pfx_engine_counters n;
 	struct pfx_observer *observer; /* what the operator's view counts (observe.h) */
@@ -174,6 +198,7 @@ void pfx_events_post(struct pfx_engine *e, struct pfx_event *ev);
 /* request.c */
 struct pfx_request *pfx_request_new(struct pfx_job *job);
 void pfx_request_free(struct pfx_request *r);
+void pfx_request_push_tokens(struct pfx_request *r, const uint32_t *tokens, size_t n);
 /* Records a failure; the first one counts. */
 void pfx_request_fail(struct pfx_request *r, enum pfx_fault fault, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -192,6 +217,8 @@ int pfx_engine_nap_locked(struct pfx_engine *e, uint32_t ms);
 void pfx_engine_sleep(struct pfx_engine *e, uint32_t ms);
 
 /* text.c */
+/* The job's own prompt, behind the ids that the request has already. Marks failures. */
+void pfx_text_tokenise(struct pfx_engine *e, struct pfx_request *r);
 void *pfx_text_main(void *text_queue);
 /* Puts a request into the queue that its size asks for. Under engine->lock. */
 void pfx_text_put_locked(struct pfx_engine *e, struct pfx_request *r);
@@ -216,6 +243,8 @@ void pfx_admit_followers(struct pfx_engine *e);
 int pfx_admit_possible(struct pfx_engine *e, struct pfx_request *r);
 /* FETCHING is over: what has come is published. May end it. */
 void pfx_admit_fetched(struct pfx_engine *e, struct pfx_request *r);
+/* What the queue will need is made young before something must go. */
+void pfx_admit_look_ahead(struct pfx_engine *e);
 /* Back to the head of the queue, in the order of age; what it computed stays as cache. */
 void pfx_admit_preempt(struct pfx_engine *e, struct pfx_request *r);
 
@@ -254,6 +283,97 @@ void pfx_reply_score(struct pfx_engine *e, struct pfx_request *r, uint32_t pos,
 /* miss.c: where in what the client sent the token stands. */
 void pfx_miss_locate(const struct pfx_engine *e, const struct pfx_request *r, uint32_t at_token,
 	int64_t *message, uint64_t *byte);
+
+/* turns.c: one turn at a time of a session, in the order of submission. Under engine->lock. */
+/* 1: r may go; 0: it waits, and is put into a text queue when its turn comes; or -ENOMEM. */
+int pfx_turn_take_locked(struct pfx_engine *e, struct pfx_request *r);
+/* Who is next goes. Does nothing for a request that has no turn. */
+void pfx_turn_leave_locked(struct pfx_engine *e, struct pfx_request *r);
+/* A request that waits for its turn waits no more: off to the engine thread, which ends it. */
+void pfx_turn_give_up_locked(struct pfx_engine *e, struct pfx_request *r);
+void pfx_turn_expire(struct pfx_engine *e); /* takes the lock: what is past its deadline */
+/* All threads are gone: frees what waits. */
+void pfx_turn_close(struct pfx_engine *e);
+
+/* life.c */
+int pfx_life_open(struct pfx_engine *e);
+void pfx_life_close(struct pfx_engine *e);
+/* At submit, by whatever thread: names are looked up, put and deleted, in this order. */
+void pfx_life_submit(struct pfx_engine *e, struct pfx_request *r);
+/* Text thread: the request's ids, behind what its prefix or session puts in front of them. */
+void pfx_life_tokenise(struct pfx_engine *e, struct pfx_request *r);
+/*
+ * How many bytes of the rendered text the model has seen in the turn before, with the same
+ * special tokens; their ids are put into r->tokens.
+ */
+size_t pfx_life_seen(struct pfx_engine *e, struct pfx_request *r,
+	const struct pfx_chat_output *out);
+/* Text thread: the last event of a job that ends there. */
+struct pfx_event *pfx_life_text_job(struct pfx_engine *e, struct pfx_request *r);
+/* Engine thread: answers a job for which pfx_job_is_life_control. */
+void pfx_life_control(struct pfx_engine *e, struct pfx_request *r);
+/*
+ * Engine thread: a request that runs the model has come to its good end, its path still
+ * open: sessions, leases and ends are seen to, and the last event may become another one.
+ */
+void pfx_life_done(struct pfx_engine *e, struct pfx_request *r, struct pfx_event **ev);
+/* A request is leaving: its turn in the session is over. Any thread. */
+void pfx_life_leave(struct pfx_engine *e, struct pfx_request *r);
+json_t *pfx_life_stats(struct pfx_engine *e);
+
+/* lease.c: the engine thread's. */
+/* Marks a request for a lease that can never have one; returns 0 then. */
+int pfx_lease_possible(struct pfx_engine *e, struct pfx_request *r);
+/* The path becomes a lease, whose number is told; it is r's no more. Marks failures. */
+uint64_t pfx_lease_make(struct pfx_engine *e, struct pfx_request *r, json_t *report);
+/* Ends those whose time has come. */
+void pfx_lease_expire(struct pfx_engine *e);
+/* A request was admitted: leases whose whole prefix it begins with count it. */
+void pfx_lease_hit(struct pfx_engine *e, const struct pfx_request *r);
+/* Tokens of the longest lease whose whole prefix the request begins with. */
+uint32_t pfx_lease_covers(const struct pfx_engine *e, const struct pfx_request *r);
+/* Ends all leases of the space (NULL: of every one). Returns how many. */
+uint32_t pfx_lease_flush(struct pfx_engine *e, const struct pfx_space *space);
+/* Ends leases that were put with what the name meant before serial. */
+uint32_t pfx_lease_drop_named(struct pfx_engine *e, const struct pfx_key *key, uint64_t serial);
+/* Ends one by its number, or all (0), of this namespace and salt. */
+uint32_t pfx_lease_drop(struct pfx_engine *e, const struct pfx_key *of, uint64_t number);
+/* The lease that was put with the name; 0: none. */
+uint64_t pfx_lease_of(const struct pfx_engine *e, const struct pfx_key *key);
+json_t *pfx_lease_report(const struct pfx_engine *e, const struct pfx_key *of, int all);
+void pfx_lease_close(struct pfx_engine *e);
+
+/* Which jobs go where. */
+static inline int pfx_job_runs(const struct pfx_job *job) /* the model */
+{
+	switch (job->kind) {
+	case PFX_JOB_GENERATE:
+	case PFX_JOB_WARM:
+	case PFX_JOB_SCORE:
+	case PFX_JOB_PIN:
+		return 1;
+	case PFX_JOB_SESSION_OPEN:
+	case PFX_JOB_SESSION_APPEND:
+	case PFX_JOB_PREFIX_PUT:
+		return job->warm;
+	default:
+		return 0;
+	}
+}
+
+static inline int pfx_job_is_text(const struct pfx_job *job) /* ends on a text thread */
+{
+	return job->kind == PFX_JOB_TOKENIZE || job->kind == PFX_JOB_DETOKENIZE ||
+		job->kind == PFX_JOB_RENDER || job->kind == PFX_JOB_PREFIX_LIST ||
+		(!job->warm && (job->kind == PFX_JOB_SESSION_OPEN ||
+				       job->kind == PFX_JOB_SESSION_APPEND));
+}
+
+static inline int pfx_job_is_life_control(const struct pfx_job *job)
+{
+	return job->kind > PFX_JOB_RENDER && job->kind < PFX_JOB_STATS && !pfx_job_runs(job) &&
+		!pfx_job_is_text(job);
+}
 
 /* control.c: answers a job of kind STATS or behind, and frees it. */
 void pfx_control_run(struct pfx_engine *e, struct pfx_request *r);

@@ -46,7 +46,9 @@ struct pfx_job *pfx_job_new(enum pfx_job_kind kind)
 		return NULL;
 	}
 	job->kind = kind;
-	job->add_generation_prompt = 1;
+	/* What is only kept is not to be answered. */
+	job->add_generation_prompt = kind != PFX_JOB_SESSION_OPEN && kind != PFX_JOB_SESSION_APPEND &&
+		kind != PFX_JOB_PREFIX_PUT && kind != PFX_JOB_PREFIX_GET;
 	job->max_tokens = UINT32_MAX;
 	job->top_p = 1;
 	job->repeat_penalty = 1;
@@ -62,6 +64,8 @@ void pfx_job_free(struct pfx_job *job)
 	}
 	pfx_free(job->space);
 	pfx_free(job->salt);
+	pfx_free(job->session);
+	pfx_free(job->prefix);
 	pfx_free(job->text);
 	json_decref(job->messages);
 	json_decref(job->tools);

@@ -170,7 +170,7 @@ void pfx_reply_logits(struct pfx_engine *e, struct pfx_request *r, const float *
 		pfx_end(e, r, PFX_FINISH_STOP);
 		return;
 	}
-	if (job->kind == PFX_JOB_WARM || job->max_tokens == 0) {
+	if (job->kind != PFX_JOB_GENERATE || job->max_tokens == 0) {
 		pfx_end(e, r, PFX_FINISH_LENGTH);
 		return;
 	}
@@ -196,6 +196,9 @@ void pfx_reply_logits(struct pfx_engine *e, struct pfx_request *r, const float *
 		pfx_detok_end(e->tokenizer, &r->detok, &r->held);
 	}
 	stopped = release_text(r, ended || at_limit(e, r), &ev->text, &ev->text_len);
+	if (r->session != NULL) {
+		pfx_buf_add(&r->said, ev->text, ev->text_len);
+	}
 	pfx_events_post(e, ev);
 	if (ended || stopped) {
 		pfx_end(e, r, PFX_FINISH_STOP);

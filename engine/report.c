@@ -136,7 +136,7 @@ static json_t *cache_report(const struct pfx_engine *e)
 json_t *pfx_report_stats(struct pfx_engine *e)
 {
 	const struct pfx_engine_counters *n = &e->n;
-	json_t *tokens, *requests, *steps;
+	json_t *tokens, *requests, *steps, *report, *life;
 
 	tokens = json_pack("{s:I,s:I,s:{s:I,s:I,s:I},s:I,s:I,s:I}", "prompt", num(n->prompt),
 		"computed", num(n->computed), "cached", "device", num(n->cached_device), "host",
@@ -144,16 +144,20 @@ json_t *pfx_report_stats(struct pfx_engine *e)
 		"recomputed", num(n->recomputed), "attached", num(n->attached));
 	pthread_mutex_lock(&e->lock);
 	requests = json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "running", num(e->n_active),
-		"queued", num(e->n_waiting + e->n_text + e->n_inbox), "done", num(n->done),
+		"queued", num(e->n_waiting + e->n_text + e->n_inbox + e->n_turns_waiting), "done", num(n->done),
 		"cancelled", num(n->cancelled), "failed", num(n->failed + e->n_refused), "refused",
 		num(e->n_refused), "preempted", num(n->preempted), "kept_hits", num(n->kept_hits));
 	pthread_mutex_unlock(&e->lock);
 	steps = json_pack("{s:I,s:I,s:f}", "count", num(n->steps), "rows", num(n->rows), "us_per_row",
 		e->ns_per_row / 1e3);
-	return json_pack("{s:f,s:I,s:o,s:o,s:o,s:o,s:o}", "uptime_s",
+	report = json_pack("{s:f,s:I,s:o,s:o,s:o,s:o,s:o}", "uptime_s",
 		(double)(pfx_clock_ns() - e->opened_ns) / 1e9, "block_tokens",
 		num(e->info.block_tokens), "tokens", tokens, "tiers", tier_report(e), "requests",
 		requests, "steps", steps, "cache", cache_report(e));
+	life = pfx_life_stats(e);
+	json_object_update(report, life);
+	json_decref(life);
+	return report;
 }
 
 static void add_problem(void *arg, const char *problem)

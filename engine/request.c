@@ -3,9 +3,13 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+
+/* When to try again what found a table full: nobody knows when one will leave it. */
+#define RETRY_MS 1000u
 
 struct pfx_request *pfx_request_new(struct pfx_job *job)
 {
@@ -28,12 +32,31 @@ void pfx_request_free(struct pfx_request *r)
 	pfx_path_close(r->path);
 	pfx_ids_free(&r->tokens);
 	pfx_buf_free(&r->text);
+	pfx_key_free(&r->key);
+	pfx_content_release(r->prefix);
+	pfx_free(r->specials);
+	pfx_buf_free(&r->said);
 	pfx_buf_free(&r->held);
 	pfx_free(r->message);
 	pfx_free(r->score);
 	pfx_free(r->score_top);
 	pfx_job_free(r->job);
 	pfx_free(r);
+}
+
+void pfx_request_push_tokens(struct pfx_request *r, const uint32_t *tokens, size_t n)
+{
+	struct pfx_ids *ids = &r->tokens;
+
+	if (n == 0) {
+		return;
+	}
+	if (ids->cap - ids->n < n) {
+		ids->cap = ids->n + n;
+		ids->v = pfx_xrealloc(ids->v, ids->cap * sizeof(*ids->v));
+	}
+	memcpy(ids->v + ids->n, tokens, n * sizeof(*tokens));
+	ids->n += n;
 }
 
 void pfx_request_fail(struct pfx_request *r, enum pfx_fault fault, const char *fmt, ...)
@@ -60,13 +83,16 @@ struct pfx_event *pfx_fault_event(const struct pfx_job *job, enum pfx_fault faul
 	ev->last = 1;
 	ev->fault = fault;
 	ev->message = pfx_xstrdup(message);
+	ev->retry_after_ms = fault == PFX_FAULT_OVERLOADED ? RETRY_MS : 0;
 	return ev;
 }
 
 void pfx_request_leave(struct pfx_engine *e, struct pfx_request *r, struct pfx_event *last)
 {
+	pfx_life_leave(e, r);
 	pthread_mutex_lock(&e->lock);
 	pfx_list_remove(&r->all);
+	pfx_turn_leave_locked(e, r);
 	pthread_mutex_unlock(&e->lock);
 	pfx_request_free(r);
 	pfx_events_post(e, last);

@@ -53,6 +53,22 @@ static int drop_partial_block(struct pfx_engine *e, struct pfx_request *r)
 	return 1;
 }
 
+/* Alone, and still no room for its prompt, which the memory would hold: leases have it. */
+static void fail_for_room(struct pfx_engine *e, struct pfx_request *r)
+{
+	struct pfx_cache_stats s;
+
+	pfx_cache_stats(e->cache, &s);
+	if (s.tier[PFX_TIER_DEVICE].leased > 0) {
+		pfx_request_fail(r, PFX_FAULT_OVERLOADED, "leases hold %u of the device's %u blocks: the "
+			"rest is too little for this prompt", s.tier[PFX_TIER_DEVICE].leased,
+			e->info.n_blocks);
+	} else {
+		pfx_request_fail(r, PFX_FAULT_INTERNAL, "no block is free");
+	}
+	pfx_end_fault(e, r);
+}
+
 int pfx_sched_reserve(struct pfx_engine *e, struct pfx_request *r, uint32_t upto)
 {
 	struct pfx_request *youngest;
@@ -106,8 +122,7 @@ static int reserve(struct pfx_engine *e, struct pfx_request *r, uint32_t upto)
 	if (r->n_reply > 0) {
 		pfx_end(e, r, PFX_FINISH_LENGTH);
 	} else {
-		pfx_request_fail(r, PFX_FAULT_INTERNAL, "no block is free");
-		pfx_end_fault(e, r);
+		fail_for_room(e, r);
 	}
 	return 0;
 }
@@ -218,22 +233,32 @@ static void accept_request(struct pfx_engine *e, struct pfx_request *r)
 }
 
 /*
- * Whether the engine thread has nothing to do but wait: for work, or, when nothing moved in
- * the last turn, for copies.
+ * Whether the engine thread has nothing to do but wait: for work, for a lease's end, or, when
+ * nothing moved in the last turn, for copies.
  */
 static int idle_locked(const struct pfx_engine *e)
 {
 	return pfx_list_empty(&e->inbox) && !e->woken && !e->stopping &&
+		pfx_clock_ns() < e->lease_due_ns &&
 		((e->n_waiting == 0 && e->n_active == 0) || e->progress == e->slept_at);
 }
 
 /*
  * Until when to wait at most: deadlines and patience end while nobody sends anything, and so
- * does the pause after a save that failed. 0: for ever.
+ * does the pause after a save that failed, and a lease. 0: for ever.
  */
 static uint32_t nap_ms(const struct pfx_engine *e)
 {
-	return e->n_waiting + e->n_active > 0 ? 5 : e->tiers.save_pause_ns > 0 ? 200 : 0;
+	uint32_t ms = e->n_waiting + e->n_active > 0 ? 5 : e->tiers.save_pause_ns > 0 ? 200 : 0;
+	uint64_t now, left_ms;
+
+	if (e->lease_due_ns == UINT64_MAX) {
+		return ms;
+	}
+	now = pfx_clock_ns();
+	left_ms = now < e->lease_due_ns ? (e->lease_due_ns - now) / 1000000u + 1 : 1;
+	left_ms = left_ms < 60000 ? left_ms : 60000;
+	return ms == 0 || left_ms < ms ? (uint32_t)left_ms : ms;
 }
 
 /* Waits while there is nothing to do at all, then takes what came in. 0: time to stop. */
@@ -265,6 +290,8 @@ static int take_inbox(struct pfx_engine *e)
 		e->progress++;
 		if (r->job->kind >= PFX_JOB_STATS) {
 			pfx_control_run(e, r);
+		} else if (pfx_job_is_life_control(r->job)) {
+			pfx_life_control(e, r);
 		} else {
 			accept_request(e, r);
 		}
@@ -296,12 +323,15 @@ void *pfx_sched_main(void *engine)
 	while (take_inbox(e)) {
 		pfx_cache_now(e->cache, pfx_clock_wall_ns());
 		pfx_tiers_take(e);
+		pfx_lease_expire(e);
+		pfx_turn_expire(e);
 		reap(e, &e->waiting, 0);
 		reap(e, &e->active, 0);
 		pfx_fetch_turn(e);
 		pfx_admit_followers(e);
 		pfx_admit(e);
 		pfx_fetch_turn(e);
+		pfx_admit_look_ahead(e);
 		plan(e);
 		/* Copied while the step runs. */
 		pfx_tiers_give(e);

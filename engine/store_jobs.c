@@ -101,6 +101,7 @@ static int open_space(struct pfx_engine *e, const struct pfx_job *job, struct pf
 struct pfx_event *pfx_control_flush(struct pfx_engine *e, const struct pfx_job *job)
 {
 	unsigned tiers = tiers_of(job);
+	uint32_t leases;
 	struct pfx_flushed flushed;
 	struct pfx_space *space;
 	struct pfx_event *ev;
@@ -111,6 +112,8 @@ struct pfx_event *pfx_control_flush(struct pfx_engine *e, const struct pfx_job *
 	if (open_space(e, job, &space, &ev) != 0) {
 		return ev;
 	}
+	/* A lease holds device memory: it ends with what it was for. */
+	leases = (tiers >> PFX_TIER_DEVICE & 1) ? pfx_lease_flush(e, space) : 0;
 	pfx_cache_flush(e->cache, space, tiers, &flushed);
 	/* Who runs keeps its blocks, but nobody can follow it any more. */
 	pfx_list_for(it, &e->active) {
@@ -129,6 +132,7 @@ struct pfx_event *pfx_control_flush(struct pfx_engine *e, const struct pfx_job *
 	ev->flushed_host = flushed.blocks[PFX_TIER_HOST];
 	ev->flushed_disk = flushed.blocks[PFX_TIER_DISK];
 	ev->in_use = flushed.in_use;
+	ev->flushed_leases = leases;
 	return ev;
 }
 

@@ -58,7 +58,7 @@ static int render(struct pfx_engine *e, struct pfx_request *r, struct pfx_chat_o
 static void encode(struct pfx_engine *e, struct pfx_request *r, const char *text, size_t n,
 	const struct pfx_span *spans, size_t n_spans)
 {
-	size_t least = pfx_tokenizer_least_ids(e->tokenizer, n);
+	size_t least = r->tokens.n + pfx_tokenizer_least_ids(e->tokenizer, n);
 	int rc;
 
 	if (r->job->kind != PFX_JOB_TOKENIZE && least >= e->info.context) {
@@ -66,7 +66,7 @@ static void encode(struct pfx_engine *e, struct pfx_request *r, const char *text
 			least, e->info.context);
 		return;
 	}
-	rc = pfx_tokenizer_encode(e->tokenizer, text, n, spans, n_spans, &r->tokens);
+	rc = pfx_tokenizer_encode_on(e->tokenizer, text, n, spans, n_spans, &r->tokens);
 	if (rc == -ENOMEM) {
 		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory in the tokenizer");
 	} else if (rc != 0) {
@@ -75,16 +75,44 @@ static void encode(struct pfx_engine *e, struct pfx_request *r, const char *text
 	}
 }
 
+/* The rendered text from a byte on, with the spans that reach beyond it. */
+static void encode_from(struct pfx_engine *e, struct pfx_request *r,
+	const struct pfx_chat_output *out, size_t from)
+{
+	struct pfx_span *spans = pfx_xcalloc(out->n_spans + 1, sizeof(*spans));
+	size_t n = 0;
+
+	for (size_t i = 0; i < out->n_spans; i++) {
+		if (out->spans[i].end > from) {
+			spans[n].start = out->spans[i].start > from ? out->spans[i].start - from : 0;
+			spans[n++].end = out->spans[i].end - from;
+		}
+	}
+	encode(e, r, out->text.data + from, out->text.len - from, spans, n);
+	pfx_free(spans);
+}
+
 static void encode_chat(struct pfx_engine *e, struct pfx_request *r)
 {
 	struct pfx_chat_output out;
+	size_t seen;
 
 	memset(&out, 0, sizeof(out));
 	if (render(e, r, &out) != 0) {
 		return;
 	}
-	encode(e, r, out.text.data, out.text.len, out.spans, out.n_spans);
-	/* Kept to tell a miss in the client's own terms. */
+	seen = pfx_life_seen(e, r, &out);
+	if (seen > 0) {
+		encode_from(e, r, &out, seen);
+	} else {
+		encode(e, r, out.text.data, out.text.len, out.spans, out.n_spans);
+	}
+	if (r->session != NULL && !r->failed &&
+		pfx_tokenizer_specials(e->tokenizer, out.text.data, out.text.len, out.spans,
+			out.n_spans, &r->specials, &r->n_specials) != 0) {
+		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory in the tokenizer");
+	}
+	/* Kept to tell a miss in the client's own terms, and for the session. */
 	r->text = out.text;
 	memset(&out.text, 0, sizeof(out.text));
 	pfx_chat_output_free(&out);
@@ -96,7 +124,7 @@ static void encode_text(struct pfx_engine *e, struct pfx_request *r)
 	struct pfx_span all = { 0, job->text_len };
 	uint32_t bos = e->info.bos;
 	int with_bos = job->kind != PFX_JOB_TOKENIZE && job->text_len > 0 && bos != UINT32_MAX &&
-		pfx_tokenizer_add_bos(e->tokenizer);
+		r->tokens.n == 0 && pfx_tokenizer_add_bos(e->tokenizer);
 
 	if (with_bos) {
 		r->tokens.v = pfx_xmalloc(sizeof(*r->tokens.v));
@@ -107,14 +135,21 @@ static void encode_text(struct pfx_engine *e, struct pfx_request *r)
 	pfx_buf_add(&r->text, job->text, job->text_len);
 }
 
-static void tokenise(struct pfx_engine *e, struct pfx_request *r)
+void pfx_text_tokenise(struct pfx_engine *e, struct pfx_request *r)
 {
-	if (r->job->prompt == PFX_PROMPT_CHAT) {
+	switch (r->job->prompt) {
+	case PFX_PROMPT_CHAT:
 		encode_chat(e, r);
-	} else if (r->job->prompt == PFX_PROMPT_TEXT) {
+		break;
+	case PFX_PROMPT_TEXT:
 		encode_text(e, r);
-	} else {
+		break;
+	case PFX_PROMPT_TOKENS:
+		pfx_request_push_tokens(r, r->job->tokens, r->job->n_tokens);
+		break;
+	case PFX_PROMPT_NONE:
 		pfx_request_fail(r, PFX_FAULT_BAD_REQUEST, "the request has no prompt");
+		break;
 	}
 }
 
@@ -140,9 +175,12 @@ static struct pfx_event *run_text_job(struct pfx_engine *e, struct pfx_request *
 	if (r->failed) {
 		return pfx_fault_event(r->job, r->fault, r->message);
 	}
+	if (r->job->kind > PFX_JOB_RENDER) {
+		return pfx_life_text_job(e, r);
+	}
 	switch (r->job->kind) {
 	case PFX_JOB_TOKENIZE:
-		tokenise(e, r);
+		pfx_text_tokenise(e, r);
 		ev = pfx_event_new(PFX_EVENT_TOKENS, r->job);
 		ev->tokens = r->tokens.v;
 		ev->n_tokens = r->tokens.n;
@@ -169,12 +207,6 @@ static struct pfx_event *run_text_job(struct pfx_engine *e, struct pfx_request *
 	}
 	ev->last = 1;
 	return ev;
-}
-
-static int is_text_job(const struct pfx_job *job)
-{
-	return job->kind == PFX_JOB_TOKENIZE || job->kind == PFX_JOB_DETOKENIZE ||
-		job->kind == PFX_JOB_RENDER;
 }
 
 void pfx_text_put_locked(struct pfx_engine *e, struct pfx_request *r)
@@ -214,12 +246,12 @@ void *pfx_text_main(void *text_queue)
 	struct pfx_request *r;
 
 	while ((r = take(q)) != NULL) {
-		if (is_text_job(r->job)) {
+		if (pfx_job_is_text(r->job)) {
 			pfx_request_leave(e, r, run_text_job(e, r));
 			continue;
 		}
 		if (!r->cancel && !r->failed) {
-			tokenise(e, r);
+			pfx_life_tokenise(e, r);
 		}
 		pfx_engine_enqueue(e, r);
 	}

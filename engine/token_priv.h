@@ -151,6 +151,7 @@ struct pfx_token_work {
 	size_t cps_cap;
 	struct pfx_buf piece;
 	pcre2_match_data *match;
+	int goes_on; /* this piece follows plain text */
 };
 void pfx_token_work_free(struct pfx_token_work *w);
 

@@ -242,7 +242,7 @@ int pfx_token_encode_spm(const struct pfx_tokenizer *t, struct pfx_token_work *w
 	int rc = 0;
 
 	pfx_buf_reset(&w->piece);
-	if (t->add_space_prefix) {
+	if (t->add_space_prefix && !w->goes_on) {
 		pfx_buf_addc(&w->piece, ' ');
 	}
 	room = pfx_buf_room(&w->piece, n);

@@ -109,6 +109,7 @@ static int encode_valid(const struct pfx_tokenizer *t, struct pfx_token_scan *sc
 		const char *piece = scan->s + start;
 		size_t n = scan->at - start;
 
+		w->goes_on = w->goes_on && start == 0;
 		if (n > 0) {
 			rc = t->model == PFX_TOKEN_SPM ? pfx_token_encode_spm(t, w, piece, n, out) :
 				pfx_token_encode_bpe(t, w, piece, n, out);
@@ -181,11 +182,11 @@ static int encode_dirty(const struct pfx_tokenizer *t, struct pfx_token_scan *sc
 	return rc;
 }
 
-int pfx_tokenizer_encode(const struct pfx_tokenizer *t, const char *text, size_t n,
-	const struct pfx_span *spans, size_t n_spans, struct pfx_ids *out)
+static int encode(const struct pfx_tokenizer *t, const char *text, size_t n,
+	const struct pfx_span *spans, size_t n_spans, int goes_on, struct pfx_ids *out)
 {
 	struct pfx_token_scan scan = { text, n, spans, n_spans, 0, 0 };
-	struct pfx_token_work w = { 0 };
+	struct pfx_token_work w = { .goes_on = goes_on };
 	size_t n_before = out->n, last = 0;
 	int rc;
 
@@ -205,4 +206,46 @@ int pfx_tokenizer_encode(const struct pfx_tokenizer *t, const char *text, size_t
 		out->n = n_before;
 	}
 	return rc;
+}
+
+int pfx_tokenizer_encode(const struct pfx_tokenizer *t, const char *text, size_t n,
+	const struct pfx_span *spans, size_t n_spans, struct pfx_ids *out)
+{
+	return encode(t, text, n, spans, n_spans, 0, out);
+}
+
+int pfx_tokenizer_encode_on(const struct pfx_tokenizer *t, const char *text, size_t n,
+	const struct pfx_span *spans, size_t n_spans, struct pfx_ids *out)
+{
+	int goes_on = out->n > 0 && out->v[out->n - 1] < t->n_vocab &&
+		(t->type[out->v[out->n - 1]] == PFX_TOKEN_NORMAL ||
+			t->type[out->v[out->n - 1]] == PFX_TOKEN_BYTE);
+
+	return encode(t, text, n, spans, n_spans, goes_on, out);
+}
+
+int pfx_tokenizer_specials(const struct pfx_tokenizer *t, const char *text, size_t n,
+	const struct pfx_span *spans, size_t n_spans, struct pfx_span **out, size_t *n_out)
+{
+	struct pfx_token_scan scan = { text, n, spans, n_spans, 0, 0 };
+	struct pfx_span *found = pfx_malloc(sizeof(*found)), *more;
+	size_t k = 0, cap = 1;
+
+	while (found != NULL && pfx_token_special_next(t, &scan) != PFX_TOKEN_NONE) {
+		if (k == cap) {
+			cap = cap * 2 + 16;
+			more = pfx_reallocarray(found, cap, sizeof(*found));
+			if (more == NULL) {
+				pfx_free(found);
+			}
+			found = more;
+		}
+		if (found != NULL) {
+			found[k].start = scan.at;
+			found[k++].end = scan.at += scan.len;
+		}
+	}
+	*out = found;
+	*n_out = k;
+	return found == NULL ? -ENOMEM : 0;
 }

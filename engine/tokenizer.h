@@ -58,6 +58,19 @@ struct pfx_str pfx_tokenizer_spelling(const struct pfx_tokenizer *t, uint32_t id
  */
 int pfx_tokenizer_encode(const struct pfx_tokenizer *t, const char *text, size_t n,
 	const struct pfx_span *spans, size_t n_spans, struct pfx_ids *out);
+/*
+ * The same for a text that goes on behind what *out has already: where that ends in plain
+ * text, no space is made up in front of the first piece.
+ */
+int pfx_tokenizer_encode_on(const struct pfx_tokenizer *t, const char *text, size_t n,
+	const struct pfx_span *spans, size_t n_spans, struct pfx_ids *out);
+
+/*
+ * Where in text[0..n) special tokens are read: control tokens in the spans (which may reach
+ * beyond n), user-defined ones anywhere. *out is owned. -ENOMEM.
+ */
+int pfx_tokenizer_specials(const struct pfx_tokenizer *t, const char *text, size_t n,
+	const struct pfx_span *spans, size_t n_spans, struct pfx_span **out, size_t *n_out);
 
 /*
  * Ids to text, as a stream: whole characters only. What is incomplete waits for the next

@@ -32,6 +32,17 @@ static const char *const op_names[] = {
 	[PFX_OP_RENDER] = "render",
 	[PFX_OP_TOKENIZE] = "tokenize",
 	[PFX_OP_DETOKENIZE] = "detokenize",
+	[PFX_OP_SESSION_OPEN] = "session.open",
+	[PFX_OP_SESSION_APPEND] = "session.append",
+	[PFX_OP_SESSION_CLOSE] = "session.close",
+	[PFX_OP_END] = "end",
+	[PFX_OP_PIN] = "pin",
+	[PFX_OP_UNPIN] = "unpin",
+	[PFX_OP_PINS] = "pins",
+	[PFX_OP_PREFIX_PUT] = "prefix.put",
+	[PFX_OP_PREFIX_GET] = "prefix.get",
+	[PFX_OP_PREFIX_LIST] = "prefix.list",
+	[PFX_OP_PREFIX_DELETE] = "prefix.delete",
 	[PFX_OP_STATS] = "stats",
 	[PFX_OP_CHECK] = "check",
 	[PFX_OP_FLUSH] = "flush",
@@ -50,7 +61,15 @@ static const char *const op_names[] = {
 #define OPS_RUN (OP(GENERATE) | OP(WARM) | OP(SCORE))
 /* Of the engine itself, with a prompt in any of generate's forms, or none. */
 #define OPS_ABOUT (OP(TREE) | OP(EXPLAIN))
-#define OPS_CHAT (OP(GENERATE) | OP(WARM) | OP(RENDER) | OP(TOKENIZE) | OPS_ABOUT)
+/* A prompt, in any form, is put somewhere. */
+#define OPS_PUT (OP(SESSION_OPEN) | OP(SESSION_APPEND) | OP(END) | OP(PIN) | OP(PREFIX_PUT))
+#define OPS_PROMPT (OPS_RUN | OPS_PUT | OPS_ABOUT)
+#define OPS_CHAT (OP(GENERATE) | OP(WARM) | OP(RENDER) | OP(TOKENIZE) | OPS_PUT | OPS_ABOUT)
+/* Ops that take the name of a session, and of a prefix. */
+#define OPS_SESSION (OP(GENERATE) | OP(WARM) | OP(SESSION_OPEN) | OP(SESSION_APPEND) \
+	| OP(SESSION_CLOSE) | OP(END))
+#define OPS_PREFIX (OPS_RUN | OP(SESSION_OPEN) | OP(END) | OP(PIN) | OP(PREFIX_PUT) \
+	| OP(PREFIX_GET) | OP(PREFIX_DELETE))
 
 const char *pfx_op_name(enum pfx_op op)
 {
@@ -137,13 +156,13 @@ static int read_id(struct reader *r, const char *key, struct pfx_id *out)
 
 /* ---- plain fields, by table ---- */
 
-enum field_type { BOOL, NOT_BOOL, INT, U32, CAP, REAL, U64, CHECK_BOOL, CHECK_INT };
+enum field_type { BOOL, NOT_BOOL, INT, U32, CAP, REAL, U64, CHECK_INT };
 
 /*
  * Fields that are one number or truth value. CAP is a bound that a client may set as high as
- * it likes: what is beyond 32 bits is as good as the most that fits. The CHECK_ types are
- * hints that nothing uses yet: they are held to their type all the same, so that a client's
- * mistake shows today.
+ * it likes: what is beyond 32 bits is as good as the most that fits. CHECK_INT is a hint that
+ * nothing uses yet: it is held to its type all the same, so that a client's mistake shows
+ * today.
  */
 static const struct field {
 	const char *name;
@@ -164,13 +183,19 @@ static const struct field {
 	{ "digest", BOOL, OP(GENERATE), offsetof(struct pfx_job, digest), 0, 0 },
 	{ "from", U32, OP(SCORE), offsetof(struct pfx_job, from), 1, UINT32_MAX },
 	{ "store", NOT_BOOL, OPS_RUN, offsetof(struct pfx_job, no_store), 0, 0 },
-	{ "progress", BOOL, OPS_RUN, offsetof(struct pfx_job, progress), 0, 0 },
-	{ "deadline_ms", CAP, OPS_RUN, offsetof(struct pfx_job, deadline_ms), 1, INT_TOP },
+	{ "progress", BOOL, OPS_RUN | OPS_PUT, offsetof(struct pfx_job, progress), 0, 0 },
+	{ "deadline_ms", CAP, OPS_RUN | OPS_PUT, offsetof(struct pfx_job, deadline_ms), 1, INT_TOP },
 	{ "special", BOOL, OP(TOKENIZE), offsetof(struct pfx_job, text_special), 0, 0 },
 	{ "add_generation_prompt", BOOL, OPS_CHAT, offsetof(struct pfx_job, add_generation_prompt),
 		0, 0 },
-	{ "last_turn", CHECK_BOOL, OPS_RUN, 0, 0, 0 },
-	{ "ttl_ms", CHECK_INT, OPS_RUN, 0, 0, INT_TOP },
+	{ "last_turn", BOOL, OPS_RUN, offsetof(struct pfx_job, last_turn), 0, 0 },
+	{ "ttl_ms", U64, OPS_RUN | OP(SESSION_OPEN) | OP(PIN) | OP(PREFIX_PUT),
+		offsetof(struct pfx_job, ttl_ms), 0, INT_TOP },
+	{ "warm", BOOL, OP(SESSION_OPEN) | OP(SESSION_APPEND) | OP(PREFIX_PUT),
+		offsetof(struct pfx_job, warm), 0, 0 },
+	{ "pin", BOOL, OP(PREFIX_PUT), offsetof(struct pfx_job, pin), 0, 0 },
+	{ "lease", U64, OP(UNPIN), offsetof(struct pfx_job, lease), 1, INT_TOP },
+	{ "all", BOOL, OP(UNPIN) | OP(PINS) | OP(PREFIX_LIST), offsetof(struct pfx_job, all), 0, 0 },
 	{ "priority", CHECK_INT, OPS_RUN, 0, -1e6, 1e6 },
 };
 
@@ -181,9 +206,7 @@ static int read_bool(struct reader *r, const struct field *f, const json_t *v)
 	if (!json_is_boolean(v)) {
 		return bad(r->m, PFX_FAULT_BAD_REQUEST, "%s must be true or false", f->name);
 	}
-	if (f->type != CHECK_BOOL) {
-		*out = json_is_true(v) == (f->type == BOOL);
-	}
+	*out = json_is_true(v) == (f->type == BOOL);
 	return 0;
 }
 
@@ -234,7 +257,7 @@ static int read_fields(struct reader *r)
 		if (v == NULL || (f->ops >> r->m->op & 1) == 0) {
 			continue;
 		}
-		if (f->type == BOOL || f->type == NOT_BOOL || f->type == CHECK_BOOL) {
+		if (f->type == BOOL || f->type == NOT_BOOL) {
 			rc = read_bool(r, f, v);
 		} else {
 			rc = f->type == REAL ? read_real(r, f, v) : read_int(r, f, v);
@@ -403,9 +426,25 @@ static const char *forms_of(enum pfx_op op)
 		return "text, prompt_bytes or messages";
 	case PFX_OP_DETOKENIZE:
 		return "tokens";
+	case PFX_OP_END:
+		return "session, prefix, prompt, prompt_bytes, messages or tokens";
+	case PFX_OP_PIN:
+		return "prefix, prompt, prompt_bytes, messages or tokens";
 	default:
 		return "prompt, prompt_bytes, messages or tokens";
 	}
+}
+
+/* Whether a request may come without a prompt of its own: something else stands for it. */
+static int may_be_without(const struct reader *r)
+{
+	const struct pfx_job *job = r->m->job;
+	enum pfx_op op = r->m->op;
+
+	if (op == PFX_OP_PREFIX_PUT || op == PFX_OP_SESSION_APPEND) {
+		return 0;
+	}
+	return op == PFX_OP_SESSION_OPEN || op == PFX_OP_TREE || op == PFX_OP_EXPLAIN || job->session != NULL || job->prefix != NULL;
 }
 
 /* Exactly one of the input forms that the op knows; forms of other ops are not looked at. */
@@ -414,15 +453,14 @@ static int read_input(struct reader *r)
 	enum pfx_op op = r->m->op;
 	uint64_t bit = 1ull << op;
 	const char *text_key = op == PFX_OP_TOKENIZE ? "text" : "prompt";
-	const uint64_t texts = OPS_RUN | OP(TOKENIZE) | OPS_ABOUT;
-	json_t *text = bit & texts ? json_object_get(r->root, text_key) : NULL;
+	json_t *text = bit & (OPS_PROMPT | OP(TOKENIZE)) ? json_object_get(r->root, text_key) : NULL;
 	json_t *messages = bit & OPS_CHAT ? json_object_get(r->root, "messages") : NULL;
-	json_t *tokens = bit & (OPS_RUN | OP(DETOKENIZE) | OPS_ABOUT)
-		? json_object_get(r->root, "tokens") : NULL;
-	int raw = bit & texts ? r->m->has_prompt_bytes : 0;
+	json_t *tokens = bit & (OPS_PROMPT | OP(DETOKENIZE)) ? json_object_get(r->root, "tokens")
+		: NULL;
+	int raw = bit & (OPS_PROMPT | OP(TOKENIZE)) ? r->m->has_prompt_bytes : 0;
 	int n = (text != NULL) + (messages != NULL) + (tokens != NULL) + raw;
 
-	if (n == 0 && bit & OPS_ABOUT) {
+	if (n == 0 && may_be_without(r)) {
 		return 0;
 	}
 	if (n != 1) {
@@ -453,7 +491,7 @@ static int check_not_empty(struct pfx_msg *m)
 {
 	const struct pfx_job *job = m->job;
 
-	if ((1ull << m->op & (OPS_RUN | OPS_ABOUT)) == 0 || job->prompt == PFX_PROMPT_CHAT
+	if ((1ull << m->op & OPS_PROMPT) == 0 || job->prompt == PFX_PROMPT_CHAT
 		|| job->prompt == PFX_PROMPT_NONE) {
 		return 0;
 	}
@@ -463,24 +501,58 @@ static int check_not_empty(struct pfx_msg *m)
 	return 0;
 }
 
-/* Names of things that no client can have made on this server: said, never ignored. */
+/* A name of the client's choice, if it is there. */
+static int read_name(struct reader *r, const char *key, char **out, size_t *len)
+{
+	const json_t *v = json_object_get(r->root, key);
+
+	if (v == NULL) {
+		return 0;
+	}
+	if (!json_is_string(v)) {
+		return bad(r->m, PFX_FAULT_BAD_REQUEST, "%s must be a string", key);
+	}
+	*len = json_string_length(v);
+	if (*len == 0 || *len > PFX_NAMED_BYTES_MAX) {
+		return bad(r->m, PFX_FAULT_BAD_REQUEST, "%s must have 1 to %d bytes", key, PFX_NAMED_BYTES_MAX);
+	}
+	*out = pfx_memdup(json_string_value(v), *len + 1);
+	return *out == NULL ? no_memory(r->m) : 0;
+}
+
+/* Where the name is what the op is about, it may be called so. */
+static const char *prefix_key(const struct reader *r)
+{
+	uint64_t named = OP(PREFIX_PUT) | OP(PREFIX_GET) | OP(PREFIX_DELETE);
+
+	return (1ull << r->m->op & named) != 0 && json_object_get(r->root, "prefix") == NULL ? "name"
+		: "prefix";
+}
+
+/* Who is asked, and what was put under a name. */
 static int read_names(struct reader *r)
 {
-	static const char *const names[] = { "prefix", "session" };
 	const json_t *salt = json_object_get(r->root, "namespace");
 	struct pfx_job *job = r->m->job;
+	uint64_t bit = 1ull << r->m->op;
 
-	for (int i = 0; i < 2; i++) {
-		const json_t *v = json_object_get(r->root, names[i]);
-
-		if (v == NULL || (1ull << r->m->op & OPS_RUN) == 0) {
-			continue;
-		}
-		if (!json_is_string(v)) {
-			return bad(r->m, PFX_FAULT_BAD_REQUEST, "%s must be a string", names[i]);
-		}
-		return bad(r->m, PFX_FAULT_NOT_FOUND, "there is no %s of the name %.100s", names[i],
-			json_string_value(v));
+	if (r->m->op == PFX_OP_SCORE && json_object_get(r->root, "session") != NULL) {
+		return bad(r->m, PFX_FAULT_BAD_REQUEST, "score takes no session");
+	}
+	if (((bit & OPS_SESSION) != 0 && read_name(r, "session", &job->session, &job->session_len) < 0)
+		|| ((bit & OPS_PREFIX) != 0
+			&& read_name(r, prefix_key(r), &job->prefix, &job->prefix_len) < 0)) {
+		return -1;
+	}
+	if (job->session != NULL && job->prefix != NULL && r->m->op != PFX_OP_SESSION_OPEN) {
+		return bad(r->m, PFX_FAULT_BAD_REQUEST,
+			"session and prefix: only session.open puts a prefix in front of a session");
+	}
+	if ((job->session == NULL && (bit & (OP(SESSION_APPEND) | OP(SESSION_CLOSE))) != 0)
+		|| (job->prefix == NULL
+			&& (bit & (OP(PREFIX_PUT) | OP(PREFIX_GET) | OP(PREFIX_DELETE))) != 0)) {
+		return bad(r->m, PFX_FAULT_BAD_REQUEST, "%s needs the name of a %s", pfx_op_name(r->m->op),
+			bit & OPS_SESSION ? "session" : "prefix");
 	}
 	if (salt == NULL) {
 		return 0;
@@ -493,12 +565,37 @@ static int read_names(struct reader *r)
 	return job->salt == NULL ? no_memory(r->m) : 0;
 }
 
+/* What the fields say together. */
+static int check_life(struct pfx_msg *m)
+{
+	struct pfx_job *job = m->job;
+
+	if (job->ttl_ms > PFX_TTL_MAX_MS) {
+		job->ttl_ms = PFX_TTL_MAX_MS; /* for ever, as far as anybody can tell */
+	}
+	if (m->op == PFX_OP_UNPIN && (job->lease != 0) == job->all) {
+		return bad(m, PFX_FAULT_BAD_REQUEST, "unpin needs lease (a number) or all (true)");
+	}
+	if (m->op == PFX_OP_END && job->session != NULL && job->prompt != PFX_PROMPT_NONE) {
+		return bad(m, PFX_FAULT_BAD_REQUEST, "end takes a session or a prompt, not both");
+	}
+	if (m->op == PFX_OP_PREFIX_PUT && (job->pin || job->ttl_ms != 0)) {
+		job->warm = 1;
+	}
+	return 0;
+}
+
 /* ---- ops ---- */
 
 static int read_prompt(struct reader *r)
 {
 	return read_names(r) < 0 || read_fields(r) < 0 || read_input(r) < 0 || read_companions(r) < 0
 		? -1 : 0;
+}
+
+static int takes_input(enum pfx_op op)
+{
+	return (1ull << op & (OPS_PROMPT | OPS_CHAT | OP(DETOKENIZE))) != 0;
 }
 
 static int read_job(struct reader *r)
@@ -510,6 +607,17 @@ static int read_job(struct reader *r)
 		[PFX_OP_RENDER] = PFX_JOB_RENDER,
 		[PFX_OP_TOKENIZE] = PFX_JOB_TOKENIZE,
 		[PFX_OP_DETOKENIZE] = PFX_JOB_DETOKENIZE,
+		[PFX_OP_SESSION_OPEN] = PFX_JOB_SESSION_OPEN,
+		[PFX_OP_SESSION_APPEND] = PFX_JOB_SESSION_APPEND,
+		[PFX_OP_SESSION_CLOSE] = PFX_JOB_SESSION_CLOSE,
+		[PFX_OP_END] = PFX_JOB_END,
+		[PFX_OP_PIN] = PFX_JOB_PIN,
+		[PFX_OP_UNPIN] = PFX_JOB_UNPIN,
+		[PFX_OP_PINS] = PFX_JOB_PINS,
+		[PFX_OP_PREFIX_PUT] = PFX_JOB_PREFIX_PUT,
+		[PFX_OP_PREFIX_GET] = PFX_JOB_PREFIX_GET,
+		[PFX_OP_PREFIX_LIST] = PFX_JOB_PREFIX_LIST,
+		[PFX_OP_PREFIX_DELETE] = PFX_JOB_PREFIX_DELETE,
 		[PFX_OP_STATS] = PFX_JOB_STATS,
 		[PFX_OP_CHECK] = PFX_JOB_CHECK,
 		[PFX_OP_FLUSH] = PFX_JOB_FLUSH,
@@ -542,8 +650,9 @@ static int read_job(struct reader *r)
 		}
 		m->stream = json_is_true(stream);
 	}
-	if (read_names(r) < 0 || read_fields(r) < 0 || read_stop(r) < 0 || read_input(r) < 0
-		|| read_companions(r) < 0) {
+	if (read_names(r) < 0 || read_fields(r) < 0 || read_stop(r) < 0
+		|| (takes_input(m->op) && read_input(r) < 0) || read_companions(r) < 0
+		|| check_life(m) < 0) {
 		return -1;
 	}
 	m->job->has_seed = m->op == PFX_OP_GENERATE && json_object_get(r->root, "seed") != NULL;

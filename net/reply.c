@@ -289,6 +289,8 @@ static void flushed_line(const struct pfx_event *ev, struct pfx_buf *out)
 	pfx_jw_u64(out, ev->flushed_disk);
 	ADD(out, "},\"in_use\":");
 	pfx_jw_u64(out, ev->in_use);
+	ADD(out, ",\"leases\":");
+	pfx_jw_u64(out, ev->flushed_leases);
 }
 
 /* The members of a JSON object, each with a comma in front. */

@@ -77,6 +77,17 @@ static void put_limits(struct pfx_buf *out, const struct pfx_server *s)
 	put_num(out, "context_tokens", info->context);
 	put_num(out, "chunk_tokens", info->chunk_tokens);
 	put_num(out, "depth", PFX_SCAN_DEPTH_MAX);
+	put_num(out, "sessions", info->sessions_max);
+	put_num(out, "namespace_sessions", info->sessions_space_max);
+	put_num(out, "session_bytes", info->session_bytes_max);
+	put_num(out, "session_ttl_ms", info->session_ttl_ms);
+	put_num(out, "prefixes", info->prefixes_max);
+	put_num(out, "namespace_prefixes", info->prefixes_space_max);
+	put_num(out, "prefix_bytes", info->prefix_bytes_max);
+	put_num(out, "pins", info->pins_max);
+	put_num(out, "pin_ttl_ms", info->pin_ttl_ms);
+	put_num(out, "pin_ttl_max_ms", info->pin_ttl_max_ms);
+	put_num(out, "name_bytes", PFX_NAMED_BYTES_MAX);
 	pfx_buf_adds(out, "}");
 }
 

@@ -29,6 +29,7 @@
 #include "base/list.h"
 #include "base/rng.h"
 #include "base/utf8.h"
+#include "tests/fake_life.h"
 #include "tests/fake_view.h"
 
 #define EOS 256u
@@ -43,6 +44,7 @@ struct run {
 	size_t n_prompt, n_reply, at, sent; /* sent: bytes of the prompt whose text went out */
 	size_t pad;
 	int hang, cancelled, cached, progressed;
+	struct fake_turn turn;
 	enum pfx_fault fault;
 	int has_fault;
 };
@@ -59,6 +61,7 @@ struct pfx_engine {
 	struct pfx_list runs, events;
 	int fd, stop, draining;
 	uint32_t n_runs, n_events, busy;
+	struct fake_life life;
 	uint64_t next_number, done, cancelled, failed;
 	uint64_t seen[SEEN_MAX];
 	uint32_t n_seen;
@@ -124,25 +127,7 @@ static void prompt_of(const struct pfx_job *job, uint8_t **out, size_t *n)
 {
 	struct pfx_buf b = PFX_BUF_INIT;
 
-	if (job->prompt == PFX_PROMPT_TEXT) {
-		pfx_buf_add(&b, job->text, job->text_len);
-	} else if (job->prompt == PFX_PROMPT_TOKENS) {
-		for (size_t i = 0; i < job->n_tokens; i++) {
-			pfx_buf_addc(&b, (char)job->tokens[i]);
-		}
-	} else if (job->prompt == PFX_PROMPT_CHAT) {
-		for (size_t i = 0; i < json_array_size(job->messages); i++) {
-			const json_t *m = json_array_get(job->messages, i);
-			const json_t *c = json_object_get(m, "content");
-
-			pfx_buf_addf(&b, "<%s>", json_is_string(json_object_get(m, "role"))
-				? json_string_value(json_object_get(m, "role")) : "?");
-			pfx_buf_add(&b, json_string_value(c), json_string_length(c));
-		}
-		if (job->add_generation_prompt) {
-			pfx_buf_adds(&b, "<assistant>");
-		}
-	}
+	fake_prompt(job, &b);
 	*out = (uint8_t *)pfx_buf_take(&b, n);
 }
 
@@ -279,8 +264,24 @@ static struct pfx_event *done_event(struct run *r, enum pfx_finish how)
 	return ev;
 }
 
+/* What was said becomes the session's, if it ended well. */
+static void end_turn(struct pfx_engine *e, struct run *r, const struct pfx_event *ev)
+{
+	struct pfx_buf prompt = PFX_BUF_INIT, reply = PFX_BUF_INIT;
+	int good = ev->kind == PFX_EVENT_DONE && ev->finish != PFX_FINISH_CANCELLED;
+
+	pfx_buf_add(&prompt, r->prompt, r->n_prompt);
+	for (size_t i = 0; good && i < r->at && i < r->n_reply; i++) {
+		pfx_buf_addc(&reply, (char)r->prompt[i % r->n_prompt]);
+	}
+	fake_life_end(&e->life, r->job, &r->turn, &prompt, good ? &reply : NULL);
+	pfx_buf_free(&prompt);
+	pfx_buf_free(&reply);
+}
+
 static void end_run(struct pfx_engine *e, struct run *r, struct pfx_event *ev)
 {
+	end_turn(e, r, ev);
 	pfx_list_remove(&r->link);
 	e->n_runs--;
 	finish(e, r->job, ev);
@@ -428,7 +429,12 @@ int pfx_engine_open(struct pfx_engine **out, const struct pfx_engine_opts *opts,
 		.bos = UINT32_MAX, .eos = EOS, .kv_bytes_per_token = 1, .weight_bytes = 1,
 		.max_requests = opts->max_requests != 0 ? opts->max_requests : 64,
 		.queue_max = opts->queue_max != 0 ? opts->queue_max : 1024,
-		.chunk_tokens = opts->chunk_tokens != 0 ? opts->chunk_tokens : 512 };
+		.chunk_tokens = opts->chunk_tokens != 0 ? opts->chunk_tokens : 512,
+		.sessions_max = 20000, .sessions_space_max = 10000, .session_bytes_max = 1 << 28,
+		.session_ttl_ms = 3600000, .prefixes_max = 10000, .prefixes_space_max = 1000,
+		.prefix_bytes_max = 1 << 28, .pins_max = 64, .pin_ttl_ms = 3600000,
+		.pin_ttl_max_ms = 86400000 };
+	fake_life_open(&e->life);
 	pfx_list_init(&e->runs);
 	pfx_list_init(&e->events);
 	pthread_mutex_init(&e->lock, NULL);
@@ -461,6 +467,7 @@ void pfx_engine_close(struct pfx_engine *e)
 	while ((ev = pfx_engine_next(e)) != NULL) {
 		pfx_event_free(ev);
 	}
+	fake_life_close(&e->life);
 	close(e->fd);
 	pthread_cond_destroy(&e->wake);
 	pthread_mutex_destroy(&e->lock);
@@ -493,6 +500,9 @@ uint32_t pfx_engine_busy(const struct pfx_engine *e)
 static void run_job(struct pfx_engine *e, struct pfx_job *job)
 {
 	uint64_t now = pfx_clock_ns();
+	struct pfx_buf prompt = PFX_BUF_INIT;
+	struct fake_fault f = { 0 };
+	struct fake_turn turn;
 	struct run *r;
 
 	if (e->draining) {
@@ -503,14 +513,21 @@ static void run_job(struct pfx_engine *e, struct pfx_job *job)
 		fail(e, job, PFX_FAULT_OVERLOADED, "the queue is full");
 		return;
 	}
+	if (fake_life_begin(&e->life, job, &turn, &prompt, &f) < 0) {
+		pfx_buf_free(&prompt);
+		fail(e, job, f.fault, f.why);
+		return;
+	}
 	r = pfx_xcalloc(1, sizeof(*r));
 	r->job = job;
-	prompt_of(job, &r->prompt, &r->n_prompt);
+	r->turn = turn;
+	r->prompt = (uint8_t *)pfx_buf_take(&prompt, &r->n_prompt);
 	pfx_list_init(&r->link);
 	if (r->n_prompt >= e->info.context
 		|| (job->kind == PFX_JOB_SCORE && job->from > r->n_prompt)) {
 		int too_long = r->n_prompt >= e->info.context;
 
+		fake_life_end(&e->life, job, &r->turn, NULL, NULL);
 		pfx_free(r->prompt);
 		pfx_free(r);
 		fail(e, job, too_long ? PFX_FAULT_TOO_LONG : PFX_FAULT_BAD_REQUEST,
@@ -619,6 +636,23 @@ static void report(struct pfx_engine *e, struct pfx_job *job)
 	finish(e, job, ev);
 }
 
+static void life(struct pfx_engine *e, struct pfx_job *job)
+{
+	struct fake_fault f = { 0 };
+	const char *name = NULL;
+	json_t *report = fake_life_answer(&e->life, job, &name, &f);
+	struct pfx_event *ev;
+
+	if (report == NULL) {
+		fail(e, job, f.fault, f.why);
+		return;
+	}
+	ev = event_new(job, PFX_EVENT_REPORT);
+	ev->report = report;
+	ev->report_name = name;
+	finish(e, job, ev);
+}
+
 uint64_t pfx_engine_submit(struct pfx_engine *e, struct pfx_job *job)
 {
 	uint64_t number;
@@ -632,6 +666,8 @@ uint64_t pfx_engine_submit(struct pfx_engine *e, struct pfx_job *job)
 		tokenize(e, job);
 	} else if (job->kind == PFX_JOB_DETOKENIZE || job->kind == PFX_JOB_RENDER) {
 		text(e, job);
+	} else if (job->kind < PFX_JOB_STATS) {
+		life(e, job);
 	} else {
 		report(e, job);
 	}

@@ -14,7 +14,7 @@ from net_harness import SRC, Server, finish, ok, same  # noqa: E402
 
 VARIES = {"timing", "digest", "digests", "logprob", "logprobs", "top", "message", "limits", "context",
           "threads", "blocks", "block_tokens", "kv_bytes_per_token", "weight_bytes", "version",
-          "device", "request"}
+          "device", "request", "age_s", "left_s", "expires_ms"}
 
 
 def shape(v, exact=True):

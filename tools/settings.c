@@ -29,7 +29,7 @@ enum type {
 	CONFIG,
 };
 
-enum group { G_MODEL = 1, G_NET, G_MEMORY, G_SCHED, G_PROGRAM };
+enum group { G_MODEL = 1, G_NET, G_MEMORY, G_KEPT, G_SCHED, G_PROGRAM };
 
 #define AT(field) offsetof(struct pfx_settings, field)
 
@@ -90,6 +90,26 @@ static const struct setting {
 		"What goes to the store by itself: all, what was used again (reused), or nothing (off)" },
 	{ "store-replace", NULL, NULL, FLAG, G_MEMORY, AT(store_replace), 0, 0, NULL,
 		"Clear a store that belongs to another model, block size or version" },
+
+	{ "max-sessions", "N", NULL, U32, G_KEPT, AT(max_sessions), 1, 1e8, "20000",
+		"Sessions that are open at once" },
+	{ "namespace-sessions", "N", NULL, U32, G_KEPT, AT(namespace_sessions), 1, 1e8, "10000",
+		"Sessions of one namespace" },
+	{ "session-memory", "SIZE", NULL, SIZE, G_KEPT, AT(session_memory), 1, 1e15, "256M",
+		"What all sessions may hold" },
+	{ "session-ttl", "SECONDS", NULL, SECONDS, G_KEPT, AT(session_ttl_ms), 0.001, 4e6, "3600",
+		"How long a session lives in which nothing is said, when its client does not say" },
+	{ "max-prefixes", "N", NULL, U32, G_KEPT, AT(max_prefixes), 1, 1e8, "10000",
+		"Named prefixes" },
+	{ "namespace-prefixes", "N", NULL, U32, G_KEPT, AT(namespace_prefixes), 1, 1e8, "1000",
+		"Named prefixes of one namespace" },
+	{ "prefix-memory", "SIZE", NULL, SIZE, G_KEPT, AT(prefix_memory), 1, 1e15, "256M",
+		"What all named prefixes may hold" },
+	{ "max-pins", "N", NULL, U32, G_KEPT, AT(max_pins), 1, 1e6, "1000", "Leases at once" },
+	{ "pin-ttl", "SECONDS", NULL, SECONDS, G_KEPT, AT(pin_ttl_ms), 0.001, 4e6, "3600",
+		"How long a lease lasts when its client does not say" },
+	{ "pin-ttl-max", "SECONDS", NULL, SECONDS, G_KEPT, AT(pin_ttl_max_ms), 0.001, 4e6, "86400",
+		"The longest lease that a client may ask for" },
 
 	{ "max-requests", "N", NULL, U32, G_SCHED, AT(max_requests), 0, 65536, NULL,
 		"Requests that run at once; 0 is 64" },
@@ -300,9 +320,9 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 
 static void read_command(struct command *c, int argc, char **argv)
 {
-	static const char *const groups[] = { "", "Model", "Network", "Memory", "Scheduling",
+	static const char *const groups[] = { "", "Model", "Network", "Memory", "Kept for clients", "Scheduling",
 		"Program" };
-	struct argp_option options[N_SETTINGS + 6];
+	struct argp_option options[N_SETTINGS + 7];
 	char help[N_SETTINGS][256];
 	struct argp argp = { options, on_option, NULL,
 		"Serves a language model and never computes the same prompt prefix twice."

@@ -20,6 +20,9 @@ struct pfx_settings {
 	uint64_t device_memory, logits_memory, max_line, max_unread;
 	uint32_t threads, block_tokens, chunk_tokens, step_ms, max_requests, queue, context;
 	uint32_t max_connections, max_in_flight, idle_timeout_ms;
+	uint32_t max_sessions, namespace_sessions, max_prefixes, namespace_prefixes, max_pins;
+	uint32_t session_ttl_ms, pin_ttl_ms, pin_ttl_max_ms;
+	uint64_t session_memory, prefix_memory;
 	struct tm template_time;
 	int has_template_time;
 	enum pfx_log_level log_level;
