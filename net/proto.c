@@ -589,8 +589,11 @@ static int check_life(struct pfx_msg *m)
 
 static int read_prompt(struct reader *r)
 {
-	return read_names(r) < 0 || read_fields(r) < 0 || read_input(r) < 0 || read_companions(r) < 0
-		? -1 : 0;
+	if (read_names(r) < 0 || read_fields(r) < 0 || read_input(r) < 0 || read_companions(r) < 0) {
+		return -1;
+	}
+	/* What follows the line is asked for when it is there. */
+	return r->m->has_prompt_bytes ? 0 : check_not_empty(r->m);
 }
 
 static int takes_input(enum pfx_op op)

@@ -102,9 +102,11 @@ int pfx_ctl_tell_all(const struct pfx_ctl *ctl, const json_t *reply);
 /* The reply's event alone. */
 int pfx_ctl_tell_event(const struct pfx_ctl *ctl, const json_t *reply);
 /*
- * To standard output, cut to so many columns (0: not at all). What a terminal would act on is
+ * Appended, or to standard output, cut to so many columns (0: not at all). What a terminal would act on is
  * shown, never sent: names and prompts are strangers' text.
  */
+struct pfx_buf;
+void pfx_ctl_clean(struct pfx_buf *out, const char *text, size_t n, int columns);
 void pfx_ctl_put_text(const char *text, size_t n, int columns);
 /* The same of a string in an object; nothing when there is none. */
 void pfx_ctl_put_str(const json_t *o, const char *key, int columns);
@@ -112,6 +114,9 @@ void pfx_ctl_put_str(const json_t *o, const char *key, int columns);
 int pfx_ctl_width(void);
 /* usage, timing and miss of a `done`, to standard error. */
 void pfx_ctl_tell_usage(const json_t *done);
+
+/* ctl_top.c */
+int pfx_ctl_top(struct pfx_ctl *ctl, struct pfx_client *client);
 
 /* ctl_talk.c */
 /* Connects, asks, tells; the exit status. */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <wchar.h>
 
+#include "base/buf.h"
 #include "base/utf8.h"
 
 #include "tools/ctl.h"
@@ -66,7 +67,7 @@ void pfx_ctl_put_str(const json_t *o, const char *key, int columns)
 	}
 }
 
-void pfx_ctl_put_text(const char *text, size_t n, int columns)
+void pfx_ctl_clean(struct pfx_buf *out, const char *text, size_t n, int columns)
 {
 	int used = 0;
 
@@ -74,25 +75,35 @@ void pfx_ctl_put_text(const char *text, size_t n, int columns)
 		uint32_t cp = 0;
 		int len = pfx_utf8_next(text, n, &cp);
 		int wide = len > 0 ? wcwidth((wchar_t)cp) : -1;
+		size_t bytes = (size_t)abs(len);
 
-		/* Controls, and what the terminal may not know how to place. */
+		/* Controls, what is no character, and what the terminal may not know how to place. */
 		if (wide < 0) {
 			wide = 1;
 			cp = 0;
 		}
-		if (columns > 0 && used + wide > columns - (n > (size_t)abs(len))) {
-			fputs("…", stdout);
+		if (columns > 0 && used + wide > columns - (n > bytes)) {
+			pfx_buf_adds(out, "…");
 			return;
 		}
 		if (cp == 0) {
-			fputs("·", stdout);
+			pfx_buf_adds(out, "·");
 		} else {
-			fwrite(text, 1, (size_t)len, stdout);
+			pfx_buf_add(out, text, bytes);
 		}
 		used += wide;
-		text += abs(len);
-		n -= (size_t)abs(len);
+		text += bytes;
+		n -= bytes;
 	}
+}
+
+void pfx_ctl_put_text(const char *text, size_t n, int columns)
+{
+	struct pfx_buf clean = PFX_BUF_INIT;
+
+	pfx_ctl_clean(&clean, text, n, columns);
+	fwrite(clean.data, 1, clean.len, stdout);
+	pfx_buf_free(&clean);
 }
 
 /* name  value, one a line; what is nested gets dotted names. */

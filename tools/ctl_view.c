@@ -443,6 +443,7 @@ static int tell_trace(const struct pfx_ctl *ctl, const json_t *reply)
 
 static const struct pfx_ctl_command commands[] = {
 	{ "hits", "hits", NULL, tell_hits, "hit rates, beside what an unlimited cache would reach", NULL },
+	{ "top", "top", NULL, NULL, "what runs, live (q quits; --json: a line a second)", pfx_ctl_top },
 	{ "tree", "tree", fill_tree, tell_tree, "what is cached, or what of it is below a prompt", NULL },
 	{ "explain", "explain", fill_explain, tell_explain,
 		"why a request (by number) or a prompt misses", NULL },
@@ -454,6 +455,8 @@ static const struct pfx_ctl_command commands[] = {
 };
 
 static const struct pfx_ctl_option options[] = {
+	{ "delay", 0, "SECONDS", PFX_CTL_REAL, NULL, "top: between two looks (1)" },
+	{ "count", 0, "N", PFX_CTL_INT, NULL, "top: end after N looks" },
 	{ "minutes", 0, "N", PFX_CTL_INT, "minutes", "hits: the last N minutes, one by one" },
 	{ "prefixes", 0, "N", PFX_CTL_INT, "prefixes", "hits: the N hottest prefixes" },
 	{ "text", 0, NULL, PFX_CTL_TRUE, "text", "hits, tree: show text" },
