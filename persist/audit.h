@@ -10,17 +10,25 @@
  * of a tree; that depth and counts are as the tree's own record says; and that no page is
  * reachable twice, be it through a tree, a value or the list of free pages.
  *
- * It reads tree pages and the first 16 bytes of each large value, never the values, so it
- * says nothing about KV: that has a checksum. Knows the format of LMDB 0.9 (data version 1)
- * with 8-byte page numbers.
+ * It reads the pages of trees and of the free list, never a value, so it says nothing about KV:
+ * that has a checksum. The 16 bytes that LMDB keeps before a large value follow from the tree
+ * as we write it, so they are not read either, but for a file that fails otherwise (another
+ * program may let them differ); who is about to have LMDB use them mends them first, with
+ * pfx_audit_value_head. Knows the format of LMDB 0.9 (data version 1) with 8-byte page numbers.
  */
 
 #include <stddef.h>
+#include <stdint.h>
 
 /*
  * 0: sound, or empty (no file, no bytes). PFX_E_FORMAT, PFX_E_TRUNCATED: damaged;
  * PFX_E_UNSUPPORTED: not of that format. -ENOMEM, -EIO... why gets a sentence unless 0.
  */
 int pfx_audit(const char *file, char *why, size_t whylen);
+
+/* What must stand before a value of n bytes that begins page pgno. */
+#define PFX_AUDIT_HEAD 16
+void pfx_audit_value_head(uint8_t out[PFX_AUDIT_HEAD], uint64_t pgno, size_t n,
+	uint32_t page_size);
 
 #endif

@@ -11,6 +11,10 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "persist/audit.h"
+
+/* A little more than LMDB takes for 126 readers. */
+#define LOCK_BYTES 12288
 
 int pfx_lmdb_code(int rc)
 {
@@ -66,13 +70,11 @@ int pfx_lmdb_move(const char *folder, const char *from, const char *to)
 	return rc;
 }
 
-/* A file that shrank under the map kills the process that reads what is gone. */
 int pfx_lmdb_is_whole(struct lmdb_store *s)
 {
 	struct stat st;
-	int fd;
 
-	if (s->env == NULL || s->broken || mdb_env_get_fd(s->env, &fd) != 0 || fstat(fd, &st) != 0) {
+	if (s->env == NULL || s->broken || fstat(s->fd, &st) != 0) {
 		return 0;
 	}
 	if ((uint64_t)st.st_size < s->file_seen) {
@@ -87,11 +89,54 @@ int pfx_lmdb_is_whole(struct lmdb_store *s)
 static void note_file_size(struct lmdb_store *s)
 {
 	struct stat st;
-	int fd;
 
-	if (mdb_env_get_fd(s->env, &fd) == 0 && fstat(fd, &st) == 0) {
+	if (fstat(s->fd, &st) == 0) {
 		s->file_seen = (uint64_t)st.st_size;
 	}
+}
+
+void pfx_lmdb_ask_for(struct lmdb_store *s, const MDB_val *v)
+{
+	posix_fadvise(s->fd, (const uint8_t *)v->mv_data - s->map, (off_t)v->mv_size,
+		POSIX_FADV_WILLNEED);
+}
+
+int pfx_lmdb_read_at(struct lmdb_store *s, const MDB_val *v, size_t at, void *out, size_t n)
+{
+	off_t begin = (const uint8_t *)v->mv_data - s->map + (off_t)at;
+
+	for (size_t done = 0; done < n;) {
+		ssize_t got = pread(s->fd, (uint8_t *)out + done, n - done, begin + (off_t)done);
+
+		if (got < 0 && errno == EINTR) {
+			continue;
+		}
+		if (got <= 0) {
+			return got < 0 ? -errno : PFX_E_TRUNCATED;
+		}
+		done += (size_t)got;
+	}
+	return 0;
+}
+
+int pfx_lmdb_mend(struct lmdb_store *s, const MDB_val *v)
+{
+	const uint8_t *at = v->mv_data;
+	uint8_t head[PFX_AUDIT_HEAD];
+	uint64_t offset = (uint64_t)(at - s->map);
+
+	/* A small value lies inside of a tree page, and never so near its begin. */
+	if (offset % s->page_size != sizeof(head)) {
+		return 0;
+	}
+	pfx_audit_value_head(head, offset / s->page_size, v->mv_size, s->page_size);
+	if (memcmp(at - sizeof(head), head, sizeof(head)) == 0) {
+		return 0;
+	}
+	pfx_warn("persist", "a page of the store was damaged and is mended path=%s page=%llu",
+		s->folder, (unsigned long long)(offset / s->page_size));
+	return pwrite(s->fd, head, sizeof(head), (off_t)(offset - sizeof(head))) ==
+		(ssize_t)sizeof(head) ? 0 : -EIO;
 }
 
 /* ---- opening ---- */
@@ -132,33 +177,107 @@ int pfx_lmdb_env_open(const char *folder, unsigned flags, uint64_t map_bytes, MD
 	return 0;
 }
 
-/* Opens s->env for use. The map is what the file needs, or the least. */
-int pfx_lmdb_reopen(struct lmdb_store *s)
+/*
+ * LMDB does not tell where its map begins, but every page begins with its own number. That it
+ * is so is proved by reading the row that led there from the file.
+ */
+static int find_map(struct lmdb_store *s)
 {
-	unsigned flags = s->read_only ? MDB_RDONLY | MDB_NOLOCK : MDB_NOMETASYNC;
+	MDB_val k = shape_key(), v;
 	uint8_t row[PFX_SHAPE_BYTES];
-	MDB_val k = shape_key(), v = val_of(row, sizeof(row));
-	MDB_envinfo info;
+	uint64_t pgno;
 	MDB_txn *txn;
-	int rc = pfx_lmdb_env_open(s->folder, flags, s->map_bytes, &s->env);
+	MDB_stat st;
+	int rc = pfx_lmdb_code(mdb_txn_begin(s->env, NULL, MDB_RDONLY, &txn));
 
 	if (rc != 0) {
-		s->env = NULL;
 		return rc;
 	}
-	rc = pfx_lmdb_code(mdb_txn_begin(s->env, NULL, s->read_only ? MDB_RDONLY : 0, &txn));
+	rc = pfx_lmdb_code(mdb_get(txn, s->meta, &k, &v));
 	if (rc == 0) {
-		rc = pfx_lmdb_trees(txn, s->read_only ? 0 : MDB_CREATE, &s->meta, &s->index, &s->records);
-		if (rc == 0 && !s->read_only) {
-			pfx_shape_encode(row, &s->base.shape);
-			rc = pfx_lmdb_code(mdb_put(txn, s->meta, &k, &v, MDB_NOOVERWRITE));
-			rc = rc == -EEXIST ? 0 : rc;
-		}
-		if (rc == 0) {
-			rc = pfx_lmdb_code(mdb_txn_commit(txn));
-		} else {
-			mdb_txn_abort(txn);
-		}
+		rc = pfx_lmdb_code(mdb_stat(txn, s->meta, &st));
+	}
+	if (rc == 0) {
+		const uint8_t *row_at = v.mv_data;
+		const uint8_t *page = row_at - ((uintptr_t)row_at & (st.ms_psize - 1));
+
+		memcpy(&pgno, page, sizeof(pgno));
+		s->page_size = st.ms_psize;
+		s->map = page - pgno * st.ms_psize;
+		rc = v.mv_size == sizeof(row) ? pfx_lmdb_read_at(s, &v, 0, row, sizeof(row)) :
+			PFX_E_UNSUPPORTED;
+	}
+	if (rc == 0 && memcmp(row, v.mv_data, sizeof(row)) != 0) {
+		rc = PFX_E_UNSUPPORTED;
+	}
+	mdb_txn_abort(txn);
+	return rc;
+}
+
+/* Opens the trees, and makes them in an environment that is new. */
+static int open_trees(struct lmdb_store *s)
+{
+	MDB_val k = shape_key(), v;
+	uint8_t row[PFX_SHAPE_BYTES];
+	MDB_txn *txn;
+	int rc = pfx_lmdb_code(mdb_txn_begin(s->env, NULL, s->read_only ? MDB_RDONLY : 0, &txn));
+
+	if (rc != 0) {
+		return rc;
+	}
+	rc = pfx_lmdb_trees(txn, s->read_only ? 0 : MDB_CREATE, &s->meta, &s->index, &s->records);
+	if (rc == 0 && !s->read_only) {
+		pfx_shape_encode(row, &s->base.shape);
+		v = val_of(row, sizeof(row));
+		rc = pfx_lmdb_code(mdb_put(txn, s->meta, &k, &v, MDB_NOOVERWRITE));
+		rc = rc == -EEXIST ? 0 : rc;
+	}
+	if (rc == 0) {
+		return pfx_lmdb_code(mdb_txn_commit(txn));
+	}
+	mdb_txn_abort(txn);
+	return rc;
+}
+
+/*
+ * LMDB makes its lock file with a hole in it and writes there through a map: on a full disk
+ * that is a signal, where this is an error.
+ */
+static int reserve_lock_file(const char *folder)
+{
+	char *path = pfx_lmdb_path(folder, "lock.mdb");
+	int fd = path != NULL ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+	int rc = path == NULL ? -ENOMEM : fd < 0 ? -errno : -posix_fallocate(fd, 0, LOCK_BYTES);
+
+	if (fd >= 0) {
+		close(fd);
+	}
+	pfx_free(path);
+	return rc == -EOPNOTSUPP || rc == -EINVAL ? 0 : rc; /* not every file system can */
+}
+
+int pfx_lmdb_reopen(struct lmdb_store *s)
+{
+	/* Values are not read through the map, and what stands beside a tree page is no use. */
+	unsigned flags = MDB_NORDAHEAD | (s->read_only ? MDB_RDONLY | MDB_NOLOCK : MDB_NOMETASYNC);
+	MDB_envinfo info;
+	int rc = s->read_only ? 0 : reserve_lock_file(s->folder);
+
+	s->env = NULL;
+	if (rc == 0) {
+		rc = pfx_lmdb_env_open(s->folder, flags, s->map_bytes, &s->env);
+	}
+	if (rc != 0) {
+		return rc;
+	}
+	rc = pfx_lmdb_code(mdb_env_get_fd(s->env, &s->fd));
+	if (rc == 0) {
+		/* Records are asked for as a whole; what lies beside them need not be theirs. */
+		posix_fadvise(s->fd, 0, 0, POSIX_FADV_RANDOM);
+		rc = open_trees(s);
+	}
+	if (rc == 0) {
+		rc = find_map(s);
 	}
 	if (rc != 0) {
 		mdb_env_close(s->env);
@@ -203,6 +322,19 @@ int pfx_lmdb_end(struct lmdb_store *s, MDB_txn *txn, int rc)
 	return rc;
 }
 
+int pfx_lmdb_set_map(struct lmdb_store *s, uint64_t bytes)
+{
+	int rc = pfx_lmdb_code(mdb_env_set_mapsize(s->env, (size_t)bytes));
+
+	if (rc == 0) {
+		s->map_bytes = bytes;
+		rc = find_map(s);
+		/* Reads at places of the old map would find the wrong records. */
+		s->broken |= rc != 0;
+	}
+	return rc;
+}
+
 int pfx_lmdb_grow(struct lmdb_store *s, uint64_t want)
 {
 	uint64_t bytes = s->map_bytes;
@@ -216,10 +348,7 @@ int pfx_lmdb_grow(struct lmdb_store *s, uint64_t want)
 	}
 	pthread_rwlock_wrlock(&s->env_lock);
 	if (s->env != NULL) {
-		rc = pfx_lmdb_code(mdb_env_set_mapsize(s->env, (size_t)bytes));
-	}
-	if (rc == 0) {
-		s->map_bytes = bytes;
+		rc = pfx_lmdb_set_map(s, bytes);
 	}
 	pthread_rwlock_unlock(&s->env_lock);
 	return rc;

@@ -47,6 +47,7 @@ struct lmdb_store {
 	char *folder;
 	int lock_fd;
 	int read_only;
+	int is_new; /* no store of ours was in the folder before */
 	uint64_t bytes_max, room_max;
 
 	pthread_mutex_t change;
@@ -57,6 +58,9 @@ struct lmdb_store {
 	MDB_env *env; /* NULL: it could not be opened again */
 	MDB_dbi meta, index, records;
 	uint64_t map_bytes;
+	const uint8_t *map; /* where it begins */
+	uint32_t page_size;
+	int fd;             /* LMDB's own, of the data file */
 	_Atomic uint64_t file_seen; /* the size of the file is never less, unless it was cut */
 	_Atomic int broken;
 
@@ -115,10 +119,26 @@ int pfx_lmdb_reopen(struct lmdb_store *s);
 
 /* The caller holds env_lock. A file that shrank under the map kills who reads what is gone. */
 int pfx_lmdb_is_whole(struct lmdb_store *s);
+/*
+ * Values are read from the file, not through the map: a disk that fails is then an error,
+ * where it would kill who touches the map. Both in a transaction, with env_lock held.
+ * ask_for has the disk begin to read all of v; read_at copies n of its bytes from place at on:
+ * 0, PFX_E_TRUNCATED or the disk's error.
+ */
+void pfx_lmdb_ask_for(struct lmdb_store *s, const MDB_val *v);
+int pfx_lmdb_read_at(struct lmdb_store *s, const MDB_val *v, size_t at, void *out, size_t n);
+/*
+ * LMDB relies on what stands in front of a large value when it deletes or copies it, and the
+ * walk did not look: it is compared with what it must be, and mended in the file. The caller
+ * holds `change`, env_lock, and a transaction that did not write v.
+ */
+int pfx_lmdb_mend(struct lmdb_store *s, const MDB_val *v);
 /* A writer's transaction; holds env_lock (read) until its end. The caller holds `change`. */
 int pfx_lmdb_begin(struct lmdb_store *s, MDB_txn **txn);
 /* Commits when rc is 0, else aborts; returns what came of it. */
 int pfx_lmdb_end(struct lmdb_store *s, MDB_txn *txn, int rc);
+/* The caller holds env_lock for writing, or has the store to itself. */
+int pfx_lmdb_set_map(struct lmdb_store *s, uint64_t bytes);
 /* Makes the map at least so long, as far as the cap lets it. Waits until nobody reads. */
 int pfx_lmdb_grow(struct lmdb_store *s, uint64_t want);
 /* So that a transaction that writes this many bytes finds room without a retry. */
@@ -152,6 +172,8 @@ void pfx_lmdb_sweep_locked(struct lmdb_store *s);
 int pfx_lmdb_purge(struct lmdb_store *s, size_t keep);
 /* Writes up to max of the ages that changed. One that is lost only makes a record look older. */
 int pfx_lmdb_write_ages(struct lmdb_store *s, MDB_txn *txn, uint32_t max);
+/* At the end: those that found no place in the list of the aged, too. */
+void pfx_lmdb_write_all_ages(struct lmdb_store *s);
 
 int pfx_lmdb_put(struct pfx_store *store, const struct pfx_store_item *items, uint32_t n,
 	int *results);

@@ -1,7 +1,10 @@
 /* What comes before use: the walk in a child process, and loading the index. */
+#include "config.h"
+
 #include "persist/lmdb_priv.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -127,7 +130,7 @@ static int walk_all(void *arg, char *why, size_t whylen)
 	if (rc != 0 || stat(w->file, &st) != 0 || st.st_size == 0) {
 		return rc;
 	}
-	rc = pfx_lmdb_env_open(w->folder, MDB_RDONLY | MDB_NOLOCK, MAP_FIRST, &env);
+	rc = pfx_lmdb_env_open(w->folder, MDB_RDONLY | MDB_NOLOCK | MDB_NORDAHEAD, MAP_FIRST, &env);
 	if (rc != 0) {
 		return pfx_fail(rc, why, whylen, "LMDB cannot open it: %s", pfx_strerror(rc));
 	}
@@ -136,10 +139,41 @@ static int walk_all(void *arg, char *why, size_t whylen)
 		pfx_fail(rc, why, whylen, "LMDB cannot read it: %s", pfx_strerror(rc));
 }
 
+/* A file that fails the walk may be another program's; ours has our words in it. */
+static int has_our_words(const char *file)
+{
+	enum { PIECE = 1 << 20, PIECES = 64 };
+	uint8_t *buf = pfx_malloc(PIECE);
+	int fd = open(file, O_RDONLY | O_CLOEXEC), found = 0;
+
+	for (off_t i = 0; buf != NULL && fd >= 0 && i < PIECES && !found; i++) {
+		ssize_t n = pread(fd, buf, PIECE, i * PIECE);
+
+		if (n <= 0) {
+			break;
+		}
+		found = memmem(buf, (size_t)n, PFX_RECORD_MAGIC, 8) != NULL ||
+			memmem(buf, (size_t)n, PFX_SHAPE_MAGIC, 8) != NULL;
+	}
+	if (fd >= 0) {
+		close(fd);
+	}
+	pfx_free(buf);
+	return found;
+}
+
 /* What to do with what the walk found. */
 static int judge(struct lmdb_store *s, const struct pfx_store_lmdb_opts *o, int rc,
-	struct pfx_store_opened *opened, char *err, size_t errlen)
+	const char *file, struct pfx_store_opened *opened, char *err, size_t errlen)
 {
+	if ((rc == PFX_E_FORMAT || rc == PFX_E_TRUNCATED) && s->is_new && !has_our_words(file)) {
+		char what[sizeof(opened->why)];
+
+		/* Other programs may use LMDB in ways that we never do, and must not lose their data. */
+		memcpy(what, opened->why, sizeof(what));
+		rc = pfx_fail(-EEXIST, opened->why, sizeof(opened->why), "was never prefixd's, and "
+			"holds an environment that is another program's or damaged (%.100s)", what);
+	}
 	if (rc == -EEXIST && o->replace && !s->read_only) {
 		pfx_warn("persist", "store is cleared: it %s path=%s", opened->why, s->folder);
 		opened->why[0] = '\0';
@@ -173,7 +207,7 @@ int pfx_lmdb_walk(struct lmdb_store *s, const struct pfx_store_lmdb_opts *o,
 	if (file != NULL) {
 		rc = pfx_walk(walk_all, &arg, o->walk_ms_max ? o->walk_ms_max : 120000, opened->why,
 			sizeof(opened->why));
-		rc = judge(s, o, rc, opened, err, errlen);
+		rc = judge(s, o, rc, file, opened, err, errlen);
 	}
 	pfx_free(file);
 	return rc;

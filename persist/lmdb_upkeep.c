@@ -3,10 +3,34 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/rng.h"
+
+/* LMDB copies from the map, and as many pages of a value as its first one says. */
+static int copy_to(struct lmdb_store *s, int fd)
+{
+	MDB_val k, v;
+	MDB_cursor *cursor;
+	MDB_txn *txn;
+	int rc = pfx_lmdb_code(mdb_txn_begin(s->env, NULL, MDB_RDONLY, &txn));
+
+	if (rc != 0) {
+		return rc;
+	}
+	rc = pfx_lmdb_code(mdb_cursor_open(txn, s->records, &cursor));
+	if (rc == 0) {
+		while (rc == 0 && mdb_cursor_get(cursor, &k, &v, MDB_NEXT) == MDB_SUCCESS) {
+			rc = pfx_lmdb_mend(s, &v);
+		}
+		mdb_cursor_close(cursor);
+	}
+	mdb_txn_abort(txn);
+	madvise((void *)s->map, (size_t)s->file_seen, MADV_NORMAL);
+	return rc == 0 ? pfx_lmdb_code(mdb_env_copyfd2(s->env, fd, MDB_CP_COMPACT)) : rc;
+}
 
 int pfx_lmdb_compact(struct pfx_store *store)
 {
@@ -25,7 +49,7 @@ int pfx_lmdb_compact(struct pfx_store *store)
 	}
 	if (rc == 0) {
 		fd = open(copy, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-		rc = fd < 0 ? -errno : pfx_lmdb_code(mdb_env_copyfd2(s->env, fd, MDB_CP_COMPACT));
+		rc = fd < 0 ? -errno : copy_to(s, fd);
 	}
 	if (fd >= 0) {
 		rc = fsync(fd) != 0 && rc == 0 ? -errno : rc;
@@ -139,6 +163,7 @@ int pfx_lmdb_damage(struct pfx_store *store, const struct pfx_store_key *key,
 	rc = pfx_lmdb_begin(s, &txn);
 	if (rc == 0) {
 		rc = pfx_lmdb_code(mdb_get(txn, s->records, &k, &v));
+		rc = rc == 0 ? pfx_lmdb_mend(s, &v) : rc;
 		copy = rc == 0 ? pfx_memdup(v.mv_data, v.mv_size) : NULL;
 		rc = rc == 0 && copy == NULL ? -ENOMEM : rc;
 		if (rc == 0 && harm == PFX_HARM_FLIP) {

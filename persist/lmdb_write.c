@@ -13,6 +13,8 @@
 #define PURGE_MAX 1024u
 /* Ages written beside a batch of records: enough to keep up, too few to slow it down. */
 #define AGES_A_BATCH 64u
+/* Each may touch a page of its own, of the 128k that a transaction may write. */
+#define AGES_A_CLOSE 16384u
 #define ROW_MAX (128 + PFX_RECORD_TOKENS_MAX * sizeof(uint32_t))
 
 /* ---- the dead ---- */
@@ -72,13 +74,19 @@ void pfx_lmdb_sweep(struct lmdb_store *s)
 
 static int delete_row(struct lmdb_store *s, MDB_txn *txn, const struct pfx_digest *self)
 {
-	MDB_val k = digest_val(self);
+	MDB_val k = digest_val(self), v;
 	int rc = pfx_lmdb_code(mdb_del(txn, s->index, &k, NULL));
 
 	if (rc != 0 && rc != -ENOENT) {
 		return rc;
 	}
-	rc = pfx_lmdb_code(mdb_del(txn, s->records, &k, NULL));
+	rc = pfx_lmdb_code(mdb_get(txn, s->records, &k, &v));
+	if (rc == 0) {
+		rc = pfx_lmdb_mend(s, &v);
+	}
+	if (rc == 0) {
+		rc = pfx_lmdb_code(mdb_del(txn, s->records, &k, NULL));
+	}
 	return rc == -ENOENT ? 0 : rc;
 }
 
@@ -140,32 +148,65 @@ static size_t take_age(struct lmdb_store *s, const struct pfx_digest *self, uint
 	return pfx_entry_size(e->key.n_tokens);
 }
 
-/* Writes up to max of the ages that changed. One that is lost only makes a record look older. */
-int pfx_lmdb_write_ages(struct lmdb_store *s, MDB_txn *txn, uint32_t max)
+static int write_age(struct lmdb_store *s, MDB_txn *txn, const struct pfx_digest *self)
 {
 	uint8_t buf[ROW_MAX];
+	MDB_val k = digest_val(self), v;
+	size_t n;
+
+	pthread_mutex_lock(&s->lock);
+	n = take_age(s, self, buf);
+	pthread_mutex_unlock(&s->lock);
+	v = val_of(buf, n);
+	return n > 0 ? pfx_lmdb_code(mdb_put(txn, s->index, &k, &v, 0)) : 0;
+}
+
+int pfx_lmdb_write_ages(struct lmdb_store *s, MDB_txn *txn, uint32_t max)
+{
 	int rc = 0;
 
 	for (uint32_t i = 0; i < max && rc == 0; i++) {
 		struct pfx_digest self;
-		MDB_val k, v;
-		size_t n = 0;
+		int some;
 
 		pthread_mutex_lock(&s->lock);
-		if (s->n_aged == 0) {
-			pthread_mutex_unlock(&s->lock);
+		some = s->n_aged > 0;
+		if (some) {
+			self = s->aged[--s->n_aged];
+		}
+		pthread_mutex_unlock(&s->lock);
+		if (!some) {
 			break;
 		}
-		self = s->aged[--s->n_aged];
-		n = take_age(s, &self, buf);
-		pthread_mutex_unlock(&s->lock);
-		if (n > 0) {
-			k = digest_val(&self);
-			v = val_of(buf, n);
-			rc = pfx_lmdb_code(mdb_put(txn, s->index, &k, &v, 0));
-		}
+		rc = write_age(s, txn, &self);
 	}
 	return rc;
+}
+
+void pfx_lmdb_write_all_ages(struct lmdb_store *s)
+{
+	struct pfx_catalog_entry *e = pfx_catalog_next(s->cat, NULL);
+	int rc = 0;
+
+	s->n_aged = 0;
+	while (e != NULL && rc == 0) {
+		uint32_t n = 0;
+		MDB_txn *txn;
+
+		while (e != NULL && !e->aged) {
+			e = pfx_catalog_next(s->cat, e);
+		}
+		if (e == NULL || pfx_lmdb_begin(s, &txn) != 0) {
+			return;
+		}
+		for (; e != NULL && n < AGES_A_CLOSE && rc == 0; e = pfx_catalog_next(s->cat, e)) {
+			if (e->aged) {
+				rc = write_age(s, txn, &e->key.self);
+				n++;
+			}
+		}
+		rc = pfx_lmdb_end(s, txn, rc);
+	}
 }
 
 static int put_row(struct lmdb_store *s, MDB_txn *txn, const struct pfx_store_item *item,

@@ -13,9 +13,9 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "layouts are written as they lie in memory");
 
-static const char record_magic[8] = { 'p', 'f', 'x', ' ', 'r', 'e', 'c', '\n' };
 static const char entry_magic[4] = { 'p', 'f', 'x', 'e' };
-static const char shape_magic[8] = { 'p', 'f', 'x', ' ', 'e', 'n', 'v', '\n' };
+
+#define COPY_PIECE (16u << 10)
 
 struct record_header {
 	char magic[8];
@@ -30,7 +30,7 @@ struct record_header {
 	uint64_t kv_bytes;
 	struct pfx_digest check; /* of everything, with this field as zeros */
 };
-_Static_assert(sizeof(struct record_header) == 112, "record header");
+_Static_assert(sizeof(struct record_header) == 112, "record header"); /* PFX_RECORD_HEAD_MAX */
 _Static_assert(offsetof(struct record_header, identity) == 16, "record header");
 _Static_assert(offsetof(struct record_header, self) == 64, "record header");
 _Static_assert(offsetof(struct record_header, pos) == 80, "record header");
@@ -234,25 +234,43 @@ size_t pfx_record_size(const struct pfx_store_shape *shape, uint32_t n_tokens)
 		(size_t)shape->kv_bytes;
 }
 
-static void record_check(const struct record_header *h, const void *tokens, const void *kv,
-	struct pfx_digest *out)
+size_t pfx_record_head_size(uint32_t n_tokens)
 {
-	XXH3_state_t st;
+	return sizeof(struct record_header) + (size_t)n_tokens * sizeof(uint32_t);
+}
+
+static void check_begin(XXH3_state_t *st, const struct record_header *h, const void *tokens)
+{
 	struct record_header blank = *h;
 
 	memset(&blank.check, 0, sizeof(blank.check));
-	XXH3_128bits_reset(&st);
-	XXH3_128bits_update(&st, &blank, sizeof(blank));
-	XXH3_128bits_update(&st, tokens, (size_t)h->n_tokens * sizeof(uint32_t));
-	XXH3_128bits_update(&st, kv, (size_t)h->kv_bytes);
-	hash_end(&st, out);
+	XXH3_128bits_reset(st);
+	XXH3_128bits_update(st, &blank, sizeof(blank));
+	XXH3_128bits_update(st, tokens, (size_t)h->n_tokens * sizeof(uint32_t));
+}
+
+/*
+ * Copies KV and takes the checksum over the copy, piece by piece, while a piece is in the
+ * nearest cache: what was checked is what was copied.
+ */
+static void check_copy(XXH3_state_t *st, uint8_t *to, const uint8_t *from, size_t n,
+	struct pfx_digest *out)
+{
+	for (size_t at = 0; at < n; at += COPY_PIECE) {
+		size_t piece = n - at < COPY_PIECE ? n - at : COPY_PIECE;
+
+		memcpy(to + at, from + at, piece);
+		XXH3_128bits_update(st, to + at, piece);
+	}
+	hash_end(st, out);
 }
 
 void pfx_record_encode(void *out, const struct pfx_store_shape *shape,
 	const struct pfx_store_key *key, const void *kv)
 {
 	uint8_t *p = out;
-	size_t tokens_len = (size_t)key->n_tokens * sizeof(uint32_t);
+	size_t head = pfx_record_head_size(key->n_tokens);
+	XXH3_state_t st;
 	struct record_header h = {
 		.version = PFX_RECORD_VERSION,
 		.block_tokens = shape->block_tokens,
@@ -265,26 +283,26 @@ void pfx_record_encode(void *out, const struct pfx_store_shape *shape,
 		.kv_bytes = shape->kv_bytes,
 	};
 
-	memcpy(h.magic, record_magic, sizeof(h.magic));
-	record_check(&h, key->tokens, kv, &h.check);
+	memcpy(h.magic, PFX_RECORD_MAGIC, sizeof(h.magic));
+	check_begin(&st, &h, key->tokens);
+	check_copy(&st, p + head, kv, (size_t)shape->kv_bytes, &h.check);
 	memcpy(p, &h, sizeof(h));
-	memcpy(p + sizeof(h), key->tokens, tokens_len);
-	memcpy(p + sizeof(h) + tokens_len, kv, (size_t)shape->kv_bytes);
+	memcpy(p + sizeof(h), key->tokens, head - sizeof(h));
 }
 
-int pfx_record_decode(const void *bytes, size_t n, const struct pfx_store_shape *shape,
-	const struct pfx_store_key *key, void *kv)
+/* All but the checksum, which *h then has. Reads no further than the head of a record of key. */
+static int check_head(const void *bytes, size_t n, const struct pfx_store_shape *shape,
+	const struct pfx_store_key *key, struct record_header *out)
 {
 	const uint8_t *p = bytes;
 	struct record_header h;
-	struct pfx_digest check;
-	size_t tokens_len;
 
 	if (n < sizeof(h)) {
 		return PFX_E_TRUNCATED;
 	}
 	memcpy(&h, p, sizeof(h));
-	if (memcmp(h.magic, record_magic, sizeof(h.magic)) != 0 || h.version != PFX_RECORD_VERSION ||
+	*out = h;
+	if (memcmp(h.magic, PFX_RECORD_MAGIC, sizeof(h.magic)) != 0 || h.version != PFX_RECORD_VERSION ||
 		h.block_tokens != shape->block_tokens || h.kv_bytes != shape->kv_bytes ||
 		!pfx_digest_equal(&h.identity, &shape->identity) ||
 		!range_ok(shape, &h.parent, h.pos, h.n_tokens)) {
@@ -293,17 +311,60 @@ int pfx_record_decode(const void *bytes, size_t n, const struct pfx_store_shape 
 	if (n != pfx_record_size(shape, h.n_tokens)) {
 		return n < pfx_record_size(shape, h.n_tokens) ? PFX_E_TRUNCATED : PFX_E_FORMAT;
 	}
-	tokens_len = (size_t)h.n_tokens * sizeof(uint32_t);
 	if (!pfx_digest_equal(&h.self, &key->self) || !pfx_digest_equal(&h.space, &key->space) ||
 		!pfx_digest_equal(&h.parent, &key->parent) || h.pos != key->pos ||
 		h.n_tokens != key->n_tokens ||
-		memcmp(p + sizeof(h), key->tokens, tokens_len) != 0) {
+		memcmp(p + sizeof(h), key->tokens, (size_t)h.n_tokens * sizeof(uint32_t)) != 0) {
 		return -ENOENT;
 	}
-	/* Copied first and checked then, so that what was checked is what the caller has. */
-	memcpy(kv, p + sizeof(h) + tokens_len, (size_t)h.kv_bytes);
-	record_check(&h, key->tokens, kv, &check);
-	return pfx_digest_equal(&check, &h.check) ? 0 : PFX_E_FORMAT;
+	return 0;
+}
+
+static XXH3_state_t *state_of(const struct pfx_record_reader *r)
+{
+	_Static_assert(sizeof(r->state) >= sizeof(XXH3_state_t), "hash state");
+	return (XXH3_state_t *)(uintptr_t)r->state;
+}
+
+int pfx_record_begin(struct pfx_record_reader *r, const void *head, size_t n,
+	const struct pfx_store_shape *shape, const struct pfx_store_key *key)
+{
+	struct record_header h;
+	int rc = check_head(head, n, shape, key, &h);
+
+	if (rc == 0) {
+		r->check = h.check;
+		check_begin(state_of(r), &h, key->tokens);
+	}
+	return rc;
+}
+
+void pfx_record_piece(struct pfx_record_reader *r, const void *kv, size_t n)
+{
+	XXH3_128bits_update(state_of(r), kv, n);
+}
+
+int pfx_record_end(const struct pfx_record_reader *r)
+{
+	struct pfx_digest check;
+
+	hash_end(state_of(r), &check);
+	return pfx_digest_equal(&check, &r->check) ? 0 : PFX_E_FORMAT;
+}
+
+int pfx_record_decode(const void *bytes, size_t n, const struct pfx_store_shape *shape,
+	const struct pfx_store_key *key, void *kv)
+{
+	struct pfx_record_reader r;
+	struct pfx_digest check;
+	int rc = pfx_record_begin(&r, bytes, n, shape, key);
+
+	if (rc != 0) {
+		return rc;
+	}
+	check_copy(state_of(&r), kv, (const uint8_t *)bytes + pfx_record_head_size(key->n_tokens),
+		(size_t)shape->kv_bytes, &check);
+	return pfx_digest_equal(&check, &r.check) ? 0 : PFX_E_FORMAT;
 }
 
 size_t pfx_entry_size(uint32_t n_tokens)
@@ -382,7 +443,7 @@ void pfx_shape_encode(void *out, const struct pfx_store_shape *shape)
 		.kv_bytes = shape->kv_bytes,
 	};
 
-	memcpy(row.magic, shape_magic, sizeof(row.magic));
+	memcpy(row.magic, PFX_SHAPE_MAGIC, sizeof(row.magic));
 	row.check = XXH3_64bits(&row, offsetof(struct shape_row, check));
 	memcpy(out, &row, sizeof(row));
 }
@@ -397,7 +458,7 @@ int pfx_shape_decode(const void *bytes, size_t n, struct pfx_store_shape *shape,
 		return PFX_E_FORMAT;
 	}
 	memcpy(&row, bytes, sizeof(row));
-	if (memcmp(row.magic, shape_magic, sizeof(row.magic)) != 0) {
+	if (memcmp(row.magic, PFX_SHAPE_MAGIC, sizeof(row.magic)) != 0) {
 		return PFX_E_FORMAT;
 	}
 	/* The check stands in the same place in all versions: a flipped bit makes no version. */

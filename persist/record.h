@@ -26,6 +26,9 @@
 /* Raised with any change of these layouts; another version is foreign, never guessed at. */
 #define PFX_RECORD_VERSION 2
 #define PFX_RECORD_TOKENS_MAX 256
+/* What a record and the shape row begin with, in every version. */
+#define PFX_RECORD_MAGIC "pfx rec\n"
+#define PFX_SHAPE_MAGIC "pfx env\n"
 
 struct pfx_digest {
 	uint8_t b[16];
@@ -100,6 +103,25 @@ void pfx_record_encode(void *out, const struct pfx_store_shape *shape,
  */
 int pfx_record_decode(const void *bytes, size_t n, const struct pfx_store_shape *shape,
 	const struct pfx_store_key *key, void *kv);
+
+/* The part of a record before its KV: the header and the tokens. */
+#define PFX_RECORD_HEAD_MAX (112 + PFX_RECORD_TOKENS_MAX * sizeof(uint32_t))
+size_t pfx_record_head_size(uint32_t n_tokens);
+
+/*
+ * The same for a record that is read piece by piece. begin looks at the head, the first
+ * pfx_record_head_size(key->n_tokens) bytes of the n that the record has, or all n when it has
+ * fewer; all results are of pfx_record_decode but for the checksum. Then all KV goes through
+ * piece, in order. end: 0, or PFX_E_FORMAT.
+ */
+struct pfx_record_reader {
+	_Alignas(64) unsigned char state[576];
+	struct pfx_digest check;
+};
+int pfx_record_begin(struct pfx_record_reader *reader, const void *head, size_t n,
+	const struct pfx_store_shape *shape, const struct pfx_store_key *key);
+void pfx_record_piece(struct pfx_record_reader *reader, const void *kv, size_t n);
+int pfx_record_end(const struct pfx_record_reader *reader);
 
 /* A row of the index. */
 struct pfx_entry_info {

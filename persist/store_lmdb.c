@@ -12,6 +12,10 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
+
+/* Who holds its lock has the folder; a folder that has none was never ours. */
+#define LOCK_FILE "prefixd.lock"
 
 static void lmdb_info(struct pfx_store *store, struct pfx_store_info *out)
 {
@@ -59,28 +63,6 @@ static void store_free(struct lmdb_store *s)
 	pfx_free(s);
 }
 
-/* Ages that found no place in the list of the aged are looked up here. */
-static void write_all_ages(struct lmdb_store *s)
-{
-	struct pfx_catalog_entry *e = pfx_catalog_next(s->cat, NULL);
-
-	s->n_aged = 0;
-	while (e != NULL) {
-		MDB_txn *txn;
-
-		while (e != NULL && s->n_aged < AGED_MAX) {
-			if (e->aged) {
-				s->aged[s->n_aged++] = e->key.self;
-			}
-			e = pfx_catalog_next(s->cat, e);
-		}
-		if (s->n_aged == 0 || pfx_lmdb_begin(s, &txn) != 0 ||
-			pfx_lmdb_end(s, txn, pfx_lmdb_write_ages(s, txn, AGED_MAX)) != 0) {
-			return;
-		}
-	}
-}
-
 static void lmdb_close(struct pfx_store *store)
 {
 	struct lmdb_store *s = lmdb_of(store);
@@ -88,7 +70,7 @@ static void lmdb_close(struct pfx_store *store)
 	if (!s->read_only && s->env != NULL && !s->broken) {
 		pfx_lmdb_sweep(s);
 		pfx_lmdb_purge(s, 0);
-		write_all_ages(s);
+		pfx_lmdb_write_all_ages(s);
 		mdb_env_sync(s->env, 1);
 	}
 	store_free(s);
@@ -148,6 +130,15 @@ static int lock_folder(struct lmdb_store *s, char *err, size_t errlen)
 	return 0;
 }
 
+static int cannot_write(const char *folder, const char *name)
+{
+	char *path = pfx_lmdb_path(folder, name);
+	int no = path != NULL && access(path, W_OK) != 0 && (errno == EACCES || errno == EROFS);
+
+	pfx_free(path);
+	return no;
+}
+
 /* The folder, and the lock that keeps other processes out. */
 static int take_folder(struct lmdb_store *s, char *err, size_t errlen)
 {
@@ -159,13 +150,16 @@ static int take_folder(struct lmdb_store *s, char *err, size_t errlen)
 		rc = -errno;
 		return pfx_fail(rc, err, errlen, "%s: cannot be made: %s", s->folder, strerror(-rc));
 	}
-	s->read_only |= access(s->folder, W_OK) != 0 && (errno == EACCES || errno == EROFS);
-	file = pfx_lmdb_path(s->folder, "prefixd.lock");
+	s->read_only |= cannot_write(s->folder, "") || cannot_write(s->folder, "data.mdb");
+	file = pfx_lmdb_path(s->folder, LOCK_FILE);
 	if (file == NULL) {
 		return -ENOMEM;
 	}
-	s->lock_fd = open(file, s->read_only ? O_RDONLY | O_CLOEXEC : O_RDWR | O_CREAT | O_CLOEXEC,
-		0600);
+	s->lock_fd = open(file, (s->read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+	if (s->lock_fd < 0 && errno == ENOENT && !s->read_only) {
+		s->is_new = 1;
+		s->lock_fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	}
 	rc = s->lock_fd < 0 ? -errno : 0;
 	pfx_free(file);
 	if (rc != 0) {
@@ -192,8 +186,32 @@ static int fit_cap(struct lmdb_store *s)
 	if (s->map_bytes <= s->bytes_max) {
 		return pfx_lmdb_purge(s, 0);
 	}
-	rc = pfx_lmdb_code(mdb_env_set_mapsize(s->env, (size_t)bytes));
+	rc = pfx_lmdb_set_map(s, bytes);
 	return rc == 0 ? pfx_lmdb_compact(&s->base) : rc;
+}
+
+/* What is there is read, also from a disk that takes no more: true when rc was of that kind. */
+static int give_up_writing(struct lmdb_store *s, int rc)
+{
+	if (s->read_only || (rc != -ENOSPC && rc != -EDQUOT && rc != -EROFS && rc != -EFBIG &&
+		rc != -EACCES && rc != -EPERM)) {
+		return 0;
+	}
+	pfx_warn("persist", "store cannot be written (%s), it is only read path=%s", strerror(-rc),
+		s->folder);
+	s->read_only = 1;
+	return 1;
+}
+
+static int open_env(struct lmdb_store *s)
+{
+	int rc = pfx_lmdb_reopen(s), again;
+
+	if (!give_up_writing(s, rc)) {
+		return rc;
+	}
+	again = pfx_lmdb_reopen(s);
+	return again == -ENOENT ? rc : again; /* nothing is there to be read */
 }
 
 static int start(struct lmdb_store *s, const struct pfx_store_lmdb_opts *o,
@@ -203,6 +221,9 @@ static int start(struct lmdb_store *s, const struct pfx_store_lmdb_opts *o,
 
 	if (rc == 0) {
 		rc = pfx_lmdb_walk(s, o, opened, err, errlen);
+		if (rc != 0 && s->is_new) {
+			pfx_lmdb_move(s->folder, LOCK_FILE, NULL); /* the folder still never was ours */
+		}
 	}
 	if (rc != 0) {
 		return rc;
@@ -210,7 +231,7 @@ static int start(struct lmdb_store *s, const struct pfx_store_lmdb_opts *o,
 	if (!s->read_only) {
 		pfx_lmdb_move(s->folder, "compact.mdb", NULL);
 	}
-	rc = pfx_lmdb_reopen(s);
+	rc = open_env(s);
 	if (rc == 0) {
 		rc = pfx_lmdb_load(s, &opened->dropped);
 	}
@@ -224,7 +245,7 @@ static int start(struct lmdb_store *s, const struct pfx_store_lmdb_opts *o,
 	if (rc == 0) {
 		rc = pfx_lmdb_sync_folder(s->folder);
 	}
-	return rc == 0 ? 0 : pfx_fail(rc, err, errlen, "%s: cannot be written: %s", s->folder,
+	return rc == 0 || give_up_writing(s, rc) ? 0 : pfx_fail(rc, err, errlen, "%s: cannot be written: %s", s->folder,
 		pfx_strerror(rc));
 }
 

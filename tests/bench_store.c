@@ -4,7 +4,8 @@
  * of a block's KV, items of a batch.
  */
 #include <fcntl.h>
-#include <sys/resource.h>
+#include <malloc.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "persist/audit.h"
@@ -14,7 +15,7 @@
 
 struct bench {
 	const char *top;
-	char folder[256], file[300];
+	char folder[256], file[300], plain[300];
 	uint64_t kv_bytes, n;
 	uint32_t batch;
 	uint8_t *kv;      /* of one batch */
@@ -29,18 +30,42 @@ static void die(const char *what)
 	exit(1);
 }
 
-static double since(uint64_t start)
+/* Time on the clock and time on the processor, which others on the machine do not lengthen. */
+struct span {
+	uint64_t wall, cpu;
+};
+
+static struct span now(void)
 {
-	return (double)(pfx_clock_ns() - start) / 1e9;
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (struct span){ pfx_clock_ns(), (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec };
 }
 
-static void line(const struct bench *b, const char *what, double seconds)
+static void add(struct span *sum, struct span start)
 {
-	double gb = (double)(b->n * b->kv_bytes) / 1e9;
+	struct span end = now();
 
-	printf("%-44s %8.3f s %8.3f GB/s %10.1f us a record\n", what, seconds, gb / seconds,
-		seconds * 1e6 / (double)b->n);
+	sum->wall += end.wall - start.wall;
+	sum->cpu += end.cpu - start.cpu;
+}
+
+static void line(const struct bench *b, const char *what, struct span spent)
+{
+	double seconds = (double)spent.wall / 1e9, gb = (double)(b->n * b->kv_bytes) / 1e9;
+
+	printf("%-42s %8.3f s %8.3f GB/s %9.1f us a record, %7.1f of them CPU\n", what, seconds,
+		gb / seconds, seconds * 1e6 / (double)b->n, (double)spent.cpu / 1e3 / (double)b->n);
 	fflush(stdout);
+}
+
+static void line_since(const struct bench *b, const char *what, struct span start)
+{
+	struct span spent = { 0 };
+
+	add(&spent, start);
+	line(b, what, spent);
 }
 
 /* Chains of 64 records: what a prompt of 2,000 tokens leaves behind. */
@@ -84,7 +109,7 @@ static void open_store(struct bench *b, const char *what)
 	struct pfx_store_lmdb_opts opts = { .path = b->folder,
 		.shape = { .block_tokens = TOKENS, .kv_bytes = b->kv_bytes },
 		.bytes_max = (b->n + 64) * (b->kv_bytes + 16384) / 3 * 4 + (64u << 20) };
-	uint64_t start = pfx_clock_ns();
+	struct span start = now();
 	char err[300] = "";
 
 	if (pfx_store_lmdb_open(&b->store, &opts, NULL, err, sizeof(err)) != 0) {
@@ -92,100 +117,98 @@ static void open_store(struct bench *b, const char *what)
 		exit(1);
 	}
 	if (what != NULL) {
-		line(b, what, since(start));
+		line_since(b, what, start);
 	}
 }
 
-/* The same bytes by plain writes in the same portions, each flushed. */
-static void disk_write(struct bench *b)
-{
-	char path[420];
-	uint64_t start, spent = 0;
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/plain", b->top);
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	if (fd < 0) {
-		die(path);
-	}
-	for (uint64_t i = 0; i < b->n; i += b->batch) {
-		uint64_t some = b->n - i < b->batch ? b->n - i : b->batch;
-		size_t want = (size_t)(some * b->kv_bytes);
-
-		fill(b, i);
-		start = pfx_clock_ns();
-		if (write(fd, b->kv, want) != (ssize_t)want || fdatasync(fd) != 0) {
-			die(path);
-		}
-		spent += pfx_clock_ns() - start;
-	}
-	close(fd);
-	line(b, "the disk: write and flush, batch by batch", (double)spent / 1e9);
-}
-
-static void disk_read(struct bench *b)
-{
-	char path[420];
-	uint64_t start;
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/plain", b->top);
-	for (int round = 0; round < 2; round++) {
-		drop_caches(path);
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-		start = pfx_clock_ns();
-		for (uint64_t i = 0; i < b->n; i++) {
-			uint64_t at = round == 0 ? i : pfx_rng_mix(i, 7) % b->n;
-
-			if (pread(fd, b->kv, b->kv_bytes, (off_t)(at * b->kv_bytes)) !=
-				(ssize_t)b->kv_bytes) {
-				die(path);
-			}
-		}
-		line(b, round == 0 ? "the disk: cold reads in order" :
-			"the disk: cold reads at random", since(start));
-		close(fd);
-	}
-	unlink(path);
-}
-
-static void puts_all(struct bench *b)
+/*
+ * Plain writes in the same portions, each flushed, and puts: in turns, since a disk that is
+ * shared or throttled is another one a second later.
+ */
+static void write_all(struct bench *b)
 {
 	struct pfx_store_item *items = calloc(b->batch, sizeof(*items));
 	int *results = calloc(b->batch, sizeof(*results));
-	uint64_t spent = 0, start;
+	struct span plain = { 0 }, put = { 0 }, start;
+	int fd = open(b->plain, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
+	if (fd < 0) {
+		die(b->plain);
+	}
 	for (uint64_t i = 0; i < b->n; i += b->batch) {
 		uint32_t some = (uint32_t)(b->n - i < b->batch ? b->n - i : b->batch);
+		size_t want = (size_t)(some * b->kv_bytes);
 
 		fill(b, i);
 		for (uint32_t k = 0; k < some; k++) {
 			items[k] = (struct pfx_store_item){ .key = &b->keys[i + k],
 				.kv = b->kv + k * b->kv_bytes };
 		}
-		start = pfx_clock_ns();
+		start = now();
+		if (write(fd, b->kv, want) != (ssize_t)want || fdatasync(fd) != 0) {
+			die(b->plain);
+		}
+		add(&plain, start);
+		start = now();
 		if (pfx_store_put(b->store, items, some, results) != 0) {
 			die("put");
 		}
-		spent += pfx_clock_ns() - start;
+		add(&put, start);
 	}
-	line(b, "put", (double)spent / 1e9);
+	close(fd);
+	line(b, "the disk: write and flush, batch by batch", plain);
+	line(b, "put", put);
 	free(items);
 	free(results);
 }
 
-static void gets_all(struct bench *b, int random, const char *what)
+/* Gets and plain reads of the same sizes, in turns of this many, as a prefix is loaded. */
+#define TURN 64u
+
+static void read_all(struct bench *b, int random, const char *what)
 {
-	uint64_t start = pfx_clock_ns();
+	/* A prime that is no divisor of n: each record once, far from the one before. */
+	uint64_t stride = !random ? 1 : b->n % 1000003 == 0 ? 999983 : 1000003;
+	struct span plain = { 0 }, get = { 0 }, start;
+	int fd = open(b->plain, O_RDONLY | O_CLOEXEC);
+	char disk[80];
 
-	for (uint64_t i = 0; i < b->n; i++) {
-		uint64_t at = random ? pfx_rng_mix(i, 7) % b->n : i;
-
-		if (pfx_store_get(b->store, &b->keys[at], b->kv) != 0) {
-			die("get");
-		}
+	if (fd < 0) {
+		die(b->plain);
 	}
-	line(b, what, since(start));
+	for (uint64_t from = 0; from < b->n; from += TURN) {
+		uint64_t to = from + TURN < b->n ? from + TURN : b->n;
+
+		start = now();
+		for (uint64_t i = from; i < to; i++) {
+			if (pread(fd, b->kv, b->kv_bytes, (off_t)(i * stride % b->n * b->kv_bytes)) !=
+				(ssize_t)b->kv_bytes) {
+				die(b->plain);
+			}
+		}
+		add(&plain, start);
+		start = now();
+		for (uint64_t i = from; i < to; i++) {
+			if (pfx_store_get(b->store, &b->keys[i * stride % b->n], b->kv) != 0) {
+				die("get");
+			}
+		}
+		add(&get, start);
+	}
+	close(fd);
+	snprintf(disk, sizeof(disk), "the disk: %s", what);
+	line(b, disk, plain);
+	snprintf(disk, sizeof(disk), "get: %s", what);
+	line(b, disk, get);
+}
+
+/* With nothing of either file in memory; a map would keep its pages. */
+static void cold(struct bench *b)
+{
+	pfx_store_close(b->store);
+	drop_caches(b->file);
+	drop_caches(b->plain);
+	open_store(b, NULL);
 }
 
 static int count_row(void *arg, const struct pfx_store_row *row)
@@ -194,51 +217,38 @@ static int count_row(void *arg, const struct pfx_store_row *row)
 	return 0;
 }
 
-static long rss_kib(void)
-{
-	long pages = 0, all = 0;
-	FILE *f = fopen("/proc/self/statm", "r");
-
-	if (f == NULL || fscanf(f, "%ld %ld", &all, &pages) != 2) {
-		pages = 0;
-	}
-	if (f != NULL) {
-		fclose(f);
-	}
-	return pages * 4;
-}
-
 static void audit(struct bench *b, const char *what)
 {
-	uint64_t start = pfx_clock_ns();
+	struct span start = now();
 	char why[200] = "";
 
 	if (pfx_audit(b->file, why, sizeof(why)) != 0) {
 		fprintf(stderr, "bench_store: %s\n", why);
 		exit(1);
 	}
-	line(b, what, since(start));
+	line_since(b, what, start);
 }
 
 static void reopen(struct bench *b)
 {
-	uint64_t start, rows = 0;
-	long before;
+	struct span start;
+	uint64_t rows = 0;
+	size_t before;
 
-	start = pfx_clock_ns();
+	start = now();
 	pfx_store_close(b->store);
-	line(b, "close", since(start));
+	line_since(b, "close", start);
 	drop_caches(b->file);
 	audit(b, "the audit alone, cold");
 	audit(b, "the audit alone, warm");
 	drop_caches(b->file);
-	before = rss_kib();
+	before = mallinfo2().uordblks;
 	open_store(b, "open: the walk and the index, cold");
-	printf("%-44s %8ld KiB, %.0f bytes a record\n", "  memory it took", rss_kib() - before,
-		(double)(rss_kib() - before) * 1024 / (double)b->n);
-	start = pfx_clock_ns();
+	printf("  memory it took: %.0f bytes a record\n",
+		(double)(mallinfo2().uordblks - before) / (double)b->n);
+	start = now();
 	pfx_store_iterate(b->store, count_row, &rows);
-	line(b, "iterate", since(start));
+	line_since(b, "iterate", start);
 	pfx_store_close(b->store);
 	open_store(b, "open: the walk and the index, warm");
 }
@@ -257,6 +267,7 @@ int main(int argc, char **argv)
 		die(b.folder);
 	}
 	snprintf(b.file, sizeof(b.file), "%s/data.mdb", b.folder);
+	snprintf(b.plain, sizeof(b.plain), "%s.plain", b.folder);
 	b.kv = malloc(b.batch * b.kv_bytes + 8);
 	b.tokens = calloc(b.n * TOKENS, sizeof(*b.tokens));
 	b.keys = calloc(b.n, sizeof(*b.keys));
@@ -266,18 +277,17 @@ int main(int argc, char **argv)
 	make_keys(&b);
 	printf("%llu records of %llu bytes of KV, %u a batch\n", (unsigned long long)b.n,
 		(unsigned long long)b.kv_bytes, b.batch);
-	disk_write(&b);
 	open_store(&b, NULL);
-	puts_all(&b);
-	gets_all(&b, 0, "get, from the page cache");
+	write_all(&b);
+	read_all(&b, 0, "from the page cache");
 	reopen(&b);
-	drop_caches(b.file);
-	gets_all(&b, 0, "get, cold, in order");
-	drop_caches(b.file);
-	gets_all(&b, 1, "get, cold, at random");
-	disk_read(&b);
+	cold(&b);
+	read_all(&b, 0, "cold, in order");
+	cold(&b);
+	read_all(&b, 1, "cold, at random");
 	pfx_store_close(b.store);
 	u_remove(b.folder);
+	unlink(b.plain);
 	free(b.kv);
 	free(b.tokens);
 	free(b.keys);
