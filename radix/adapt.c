@@ -33,7 +33,7 @@ struct pfx_adapt {
 	struct pfx_learn learn;
 	struct pfx_past past;
 	struct pfx_heap heaps[PFX_LEARN_CLASSES];
-	uint64_t in_use; /* bits: heaps that are not empty */
+	uint64_t in_use[PFX_LEARN_CLASSES / 64]; /* bits: heaps that are not empty */
 	struct {
 		uint32_t record; /* PFX_RECORD_NONE: not full, or two have it */
 		uint32_t tick;   /* of the last use */
@@ -87,7 +87,7 @@ static void adapt_add(struct pfx_evict *evict, struct pfx_node *x)
 	if (x->kids == NULL) {
 		class = a->blocks[pfx_evict_last(evict, x)].class;
 		pfx_heap_push(&a->heaps[class], x, class << CLASS_SHIFT | x->age);
-		a->in_use |= 1ull << class;
+		a->in_use[class / 64] |= 1ull << class % 64;
 	}
 }
 
@@ -99,7 +99,7 @@ static void adapt_remove(struct pfx_evict *evict, struct pfx_node *x)
 	if (pfx_heap_has(x)) {
 		pfx_heap_remove(&a->heaps[class], x);
 		if (a->heaps[class].top == NULL) {
-			a->in_use &= ~(1ull << class);
+			a->in_use[class / 64] &= ~(1ull << class % 64);
 		}
 	}
 }
@@ -136,11 +136,13 @@ static struct pfx_node *adapt_victim(const struct pfx_evict *evict)
 	const struct pfx_adapt *a = evict->adapt;
 	struct pfx_node *best = NULL;
 
-	for (uint64_t rest = a->in_use; rest != 0; rest &= rest - 1) {
-		struct pfx_node *x = a->heaps[__builtin_ctzll(rest)].top;
+	for (uint32_t word = 0; word < PFX_LEARN_CLASSES / 64; word++) {
+		for (uint64_t rest = a->in_use[word]; rest != 0; rest &= rest - 1) {
+			struct pfx_node *x = a->heaps[word * 64 + (uint32_t)__builtin_ctzll(rest)].top;
 
-		if (best == NULL || worth_less(evict, x, best)) {
-			best = x;
+			if (best == NULL || worth_less(evict, x, best)) {
+				best = x;
+			}
 		}
 	}
 	return best;
@@ -197,15 +199,6 @@ static void adapt_gone(struct pfx_evict *evict, pfx_block_t block)
 	}
 }
 
-/* 5 classes of use x 6 of reply length x known or new: 60. */
-static uint32_t class_of(uint32_t uses, uint32_t reply, int known)
-{
-	uint32_t use = uses <= 2 ? uses - (uses > 0) : uses <= 4 ? 2 : uses <= 8 ? 3 : 4;
-	uint32_t length = reply == 0 ? 0 : (32 - (uint32_t)__builtin_clz(reply)) / 2;
-
-	return (use * 6 + (length < 5 ? length : 5)) * 2 + (uint32_t)known;
-}
-
 /* From the deepest on, so that in the row a block stands before those behind it. */
 static void adapt_used(struct pfx_evict *evict, const pfx_block_t *blocks, uint32_t n,
 	uint32_t reply)
@@ -228,16 +221,18 @@ static void adapt_used(struct pfx_evict *evict, const pfx_block_t *blocks, uint3
 	for (uint32_t i = n; i-- > 0;) {
 		uint32_t at = a->blocks[blocks[i]].record;
 		struct pfx_record *r = at == PFX_RECORD_NONE ? NULL : &a->past.records[at];
-		uint32_t uses = 1, class;
+		struct pfx_traits traits = { .uses = 1, .reply = reply, .known = known, .tail = i == n - 1 };
+		uint32_t class;
 
 		if (r != NULL) {
 			end_wait(a, r, 0);
 			/* A block keeps the class of what brought it in. */
 			r->began_known = r->uses == 0 ? (uint8_t)known : r->began_known;
 			r->uses += r->uses < UINT8_MAX;
-			uses = r->uses;
+			traits.uses = r->uses;
+			traits.known = r->began_known;
 		}
-		class = class_of(uses, reply, r == NULL ? known : r->began_known);
+		class = pfx_learn_class_of(&traits);
 		a->blocks[blocks[i]].class = class;
 		a->blocks[blocks[i]].tick = a->learn.tick;
 		if (r != NULL) {
@@ -260,7 +255,7 @@ static const char *adapt_check(const struct pfx_evict *evict, uint64_t unpinned,
 	(void)unpinned;
 	for (uint32_t c = 0; problem == NULL && c < PFX_LEARN_CLASSES; c++) {
 		problem = pfx_evict_check_heap(&a->heaps[c], &n);
-		if (problem == NULL && (a->heaps[c].top != NULL) != (a->in_use >> c & 1)) {
+		if (problem == NULL && (a->heaps[c].top != NULL) != (a->in_use[c / 64] >> c % 64 & 1)) {
 			problem = "a heap of leaves is empty, or is not, and its bit says otherwise";
 		}
 	}

@@ -15,8 +15,8 @@
 #define TICK_MIN 4u
 /* Worths are worked out after at least so many blocks: it takes some 50 us. */
 #define WORTH_EVERY 256u
-/* Uses that a class must see before its own factor counts as much as 1. Blocks come back by
- * whole prefixes, so this is not many. */
+/* Uses that a class (or a trait) must see before its own factor counts as much as what is
+ * believed without. Blocks come back by whole prefixes, so this is not many. */
 #define DOUBT 64.0
 /* Uses that an age must see before its own hazard counts as much as the mean of all. */
 #define DOUBT_AGE 16.0
@@ -24,23 +24,55 @@
  * and acting on them loses to LRU where that is good. */
 #define INDIFFERENT 1.3
 
+/* From one level of factors to the next. */
+#define STEP 0.1
+/* Times that each trait is fitted. */
+#define ROUNDS 3u
+
 /* All counts are halved after so many ticks (128 times the cache's size), so that what was
  * learned can be learned anew. */
 #define HALVE_EVERY 1024u
+
+/* Traits: how many values each has, and by what a value counts in a class. */
+#define TRAITS 4u
+
+static const struct {
+	uint32_t n, stride;
+} traits[TRAITS] = { { 5, 24 }, { 6, 4 }, { 2, 2 }, { 2, 1 } };
+
+_Static_assert(5 * 24 <= CLASSES, "all classes have a place");
+
+static uint32_t value_of(uint32_t class, uint32_t trait)
+{
+	return class / traits[trait].stride % traits[trait].n;
+}
+
+uint32_t pfx_learn_class_of(const struct pfx_traits *t)
+{
+	uint32_t use = t->uses <= 2 ? t->uses - (t->uses > 0) : t->uses <= 4 ? 2 : t->uses <= 8 ? 3 : 4;
+	uint32_t length = t->reply == 0 ? 0 : (32 - (uint32_t)__builtin_clz(t->reply)) / 2;
+
+	return use * traits[0].stride + (length < 5 ? length : 5) * traits[1].stride +
+		(t->known != 0) * traits[2].stride + (t->tail != 0) * traits[3].stride;
+}
 
 int pfx_learn_open(struct pfx_learn *l, uint32_t n_blocks)
 {
 	uint64_t tick = (uint64_t)n_blocks * HORIZON / AGES;
 
-	*l = (struct pfx_learn){ .classes = pfx_calloc(CLASSES, sizeof(*l->classes)) };
-	if (l->classes == NULL) {
+	*l = (struct pfx_learn){
+		.classes = pfx_calloc(CLASSES, sizeof(*l->classes)),
+		.worth = pfx_calloc(PFX_LEARN_LEVELS, sizeof(*l->worth)),
+	};
+	if (l->classes == NULL || l->worth == NULL) {
 		return -ENOMEM;
 	}
 	l->tick_blocks = tick > TICK_MIN ? (uint32_t)tick : TICK_MIN;
 	for (uint32_t c = 0; c < CLASSES; c++) {
-		for (uint32_t k = 0; k <= AGES; k++) {
-			l->classes[c].worth[k] = AGES + 1 - k;
-		}
+		l->classes[c].level = PFX_LEARN_EVEN;
+	}
+	for (uint32_t k = 0; k <= AGES; k++) {
+		l->worth[PFX_LEARN_EVEN][k] = AGES + 1 - k;
 	}
 	return 0;
 }
@@ -48,7 +80,9 @@ int pfx_learn_open(struct pfx_learn *l, uint32_t n_blocks)
 void pfx_learn_close(struct pfx_learn *l)
 {
 	pfx_free(l->classes);
+	pfx_free(l->worth);
 	l->classes = NULL;
+	l->worth = NULL;
 }
 
 void pfx_learn_start(struct pfx_learn *l, uint32_t class)
@@ -93,16 +127,68 @@ static int common_curve(const struct pfx_learn *l, double *curve)
 	return 1;
 }
 
-/* How many times as often as the common curve says is this class used again? */
-static double factor_of(const struct pfx_learn_class *class, const double *curve)
-{
-	double used = 0, expected = 0, factor;
+/* Uses again of each class, and how many the common curve would have. */
+struct sums {
+	double used[CLASSES], expected[CLASSES];
+	double means[TRAITS][CLASSES]; /* factor of each value of each trait */
+};
 
-	for (uint32_t k = 0; k < AGES; k++) {
-		used += class->used[k];
-		expected += class->spent[k] * curve[k];
+static void sum_up(const struct pfx_learn *l, const double *curve, struct sums *s)
+{
+	for (uint32_t c = 0; c < CLASSES; c++) {
+		const struct pfx_learn_class *class = &l->classes[c];
+
+		s->used[c] = s->expected[c] = 0;
+		for (uint32_t k = 0; class->seen && k < AGES; k++) {
+			s->used[c] += class->used[k];
+			s->expected[c] += class->spent[k] * curve[k];
+		}
 	}
-	factor = (used + DOUBT) / (expected + DOUBT);
+}
+
+/* What a class's traits mean together. */
+static double product(const struct sums *s, uint32_t class)
+{
+	double factor = 1;
+
+	for (uint32_t t = 0; t < TRAITS; t++) {
+		factor *= s->means[t][value_of(class, t)];
+	}
+	return factor;
+}
+
+/* Each trait in turn is fitted to what the others leave to explain, a few times over. */
+static void fit_traits(const struct pfx_learn *l, struct sums *s)
+{
+	for (uint32_t t = 0; t < TRAITS; t++) {
+		for (uint32_t v = 0; v < traits[t].n; v++) {
+			s->means[t][v] = 1;
+		}
+	}
+	for (uint32_t round = 0; round < ROUNDS * TRAITS; round++) {
+		uint32_t t = round % TRAITS;
+		double used[CLASSES] = { 0 }, expected[CLASSES] = { 0 };
+
+		for (uint32_t c = 0; c < CLASSES; c++) {
+			if (l->classes[c].seen) {
+				uint32_t v = value_of(c, t);
+
+				used[v] += s->used[c];
+				expected[v] += s->expected[c] * product(s, c) / s->means[t][v];
+			}
+		}
+		for (uint32_t v = 0; v < traits[t].n; v++) {
+			s->means[t][v] = (used[v] + DOUBT) / (expected[v] + DOUBT);
+		}
+	}
+}
+
+/* How many times as often as the common curve says is this class used again? */
+static double factor_of(const struct sums *s, uint32_t class)
+{
+	double believed = product(s, class);
+	double factor = believed * (s->used[class] + DOUBT) / (s->expected[class] * believed + DOUBT);
+
 	if (factor > 1) {
 		return factor > INDIFFERENT ? factor / INDIFFERENT : 1;
 	}
@@ -140,22 +226,43 @@ static void worth_by_age(const double *curve, double factor, double *out)
 	out[AGES] = out[AGES - 1] * (1 - 1e-6);
 }
 
+/* The level nearest to a factor, which becomes that level's. */
+static uint32_t level_of(double *factor)
+{
+	uint32_t level = PFX_LEARN_EVEN;
+	double of_level = 1;
+
+	while (*factor > of_level * (1 + STEP / 2) && level < PFX_LEARN_LEVELS - 1) {
+		of_level *= 1 + STEP;
+		level++;
+	}
+	while (*factor * (1 + STEP / 2) < of_level && level > 0) {
+		of_level /= 1 + STEP;
+		level--;
+	}
+	*factor = of_level;
+	return level;
+}
+
 static void work_out_worths(struct pfx_learn *l)
 {
-	double curve[AGES], plain[AGES + 1];
+	uint8_t done[PFX_LEARN_LEVELS] = { 0 };
+	double curve[AGES];
+	struct sums s;
 
 	if (!common_curve(l, curve)) {
 		return;
 	}
-	worth_by_age(curve, 1, plain);
+	sum_up(l, curve, &s);
+	fit_traits(l, &s);
 	for (uint32_t c = 0; c < CLASSES; c++) {
-		struct pfx_learn_class *class = &l->classes[c];
-		double factor = class->seen ? factor_of(class, curve) : 1;
+		double factor = l->classes[c].seen ? factor_of(&s, c) : 1;
+		uint32_t level = level_of(&factor);
 
-		if (factor == 1) {
-			memcpy(class->worth, plain, sizeof(plain));
-		} else {
-			worth_by_age(curve, factor, class->worth);
+		l->classes[c].level = level;
+		if (!done[level]) {
+			done[level] = 1;
+			worth_by_age(curve, factor, l->worth[level]);
 		}
 	}
 }
