@@ -84,7 +84,7 @@ static void adapt_add(struct pfx_evict *evict, struct pfx_node *x)
 	struct pfx_adapt *a = evict->adapt;
 	uint64_t class;
 
-	if (x->kids == NULL) {
+	if (pfx_evict_leaf(evict, x)) {
 		class = a->blocks[pfx_evict_last(evict, x)].class;
 		pfx_heap_push(&a->heaps[class], x, class << CLASS_SHIFT | x->age);
 		a->in_use[class / 64] |= 1ull << class % 64;
@@ -94,9 +94,9 @@ static void adapt_add(struct pfx_evict *evict, struct pfx_node *x)
 static void adapt_remove(struct pfx_evict *evict, struct pfx_node *x)
 {
 	struct pfx_adapt *a = evict->adapt;
-	uint32_t class = (uint32_t)(x->rank >> CLASS_SHIFT);
+	uint32_t class = (uint32_t)(x->order[evict->tier].rank >> CLASS_SHIFT);
 
-	if (pfx_heap_has(x)) {
+	if (pfx_heap_has(x, evict->tier)) {
 		pfx_heap_remove(&a->heaps[class], x);
 		if (a->heaps[class].top == NULL) {
 			a->in_use[class / 64] &= ~(1ull << class % 64);
@@ -254,7 +254,7 @@ static const char *adapt_check(const struct pfx_evict *evict, uint64_t unpinned,
 
 	(void)unpinned;
 	for (uint32_t c = 0; problem == NULL && c < PFX_LEARN_CLASSES; c++) {
-		problem = pfx_evict_check_heap(&a->heaps[c], &n);
+		problem = pfx_evict_check_heap(evict, &a->heaps[c], &n);
 		if (problem == NULL && (a->heaps[c].top != NULL) != (a->in_use[c / 64] >> c % 64 & 1)) {
 			problem = "a heap of leaves is empty, or is not, and its bit says otherwise";
 		}

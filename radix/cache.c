@@ -10,6 +10,45 @@
 
 #define BUCKETS_MIN 16u
 
+static int open_tiers(struct pfx_cache *cache, const struct pfx_cache_opts *opts)
+{
+	uint32_t n[PFX_TIERS] = { opts->n_blocks, opts->n_host, opts->n_disk };
+	int rc = pfx_evict_open(&cache->tier[PFX_TIER_DEVICE].evict, opts->policy, opts->n_blocks,
+		cache->shift);
+
+	for (int t = 0; t < PFX_TIERS && rc == 0; t++) {
+		struct pfx_level *level = &cache->tier[t];
+
+		level->ended.tier = level->kept.tier = t;
+		if (t != PFX_TIER_DEVICE) {
+			pfx_evict_open_slow(&level->evict, t, cache->shift);
+		}
+		rc = pfx_pool_init(&level->pool, n[t]);
+	}
+	cache->slots = opts->n_disk > 0 ? 2 : 1;
+	cache->save = opts->n_disk > 0 ? opts->save : PFX_SAVE_OFF;
+	cache->spills = pfx_calloc(opts->n_host, sizeof(*cache->spills));
+	cache->deletes = pfx_calloc(opts->n_disk, sizeof(*cache->deletes));
+	for (int i = 0; i < PFX_SAVES_MAX; i++) {
+		cache->saving[i].record = PFX_BLOCK_NONE;
+	}
+	return rc == 0 && (cache->spills == NULL || cache->deletes == NULL) ? -ENOMEM : rc;
+}
+
+static int open_rest(struct pfx_cache *cache, const struct pfx_cache_opts *opts)
+{
+	uint64_t sum = (uint64_t)opts->n_blocks + opts->n_host + opts->n_disk;
+	uint32_t n = sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX;
+
+	cache->buckets = pfx_calloc(cache->n_buckets, sizeof(struct pfx_space *));
+	if (cache->buckets == NULL || pfx_jump_init(&cache->jump, n) < 0 ||
+		pfx_marks_init(&cache->marks, opts->n_marks) < 0 ||
+		pfx_ghosts_init(&cache->ghosts, n) < 0) {
+		return -ENOMEM;
+	}
+	return 0;
+}
+
 int pfx_cache_open(struct pfx_cache **out, const struct pfx_cache_opts *opts)
 {
 	uint32_t B = opts->block_tokens;
@@ -18,7 +57,8 @@ int pfx_cache_open(struct pfx_cache **out, const struct pfx_cache_opts *opts)
 
 	if (B == 0 || B > 256 || (B & (B - 1)) != 0 || opts->n_blocks == 0 ||
 		opts->n_blocks == PFX_BLOCK_NONE || opts->n_marks == PFX_MARK_NONE ||
-		opts->n_host > 0 || opts->n_disk > 0) {
+		opts->n_host == PFX_BLOCK_NONE || opts->n_disk == PFX_BLOCK_NONE ||
+		(unsigned)opts->save > PFX_SAVE_ALL) {
 		return -EINVAL;
 	}
 	cache = pfx_calloc(1, sizeof(*cache));
@@ -31,45 +71,18 @@ int pfx_cache_open(struct pfx_cache **out, const struct pfx_cache_opts *opts)
 	cache->prio.state = B;
 	pfx_list_init(&cache->paths);
 	pfx_list_init(&cache->loose);
+	pfx_list_init(&cache->to_save);
 	cache->n_buckets = BUCKETS_MIN;
-	rc = pfx_evict_open(&cache->evict, opts->policy, opts->n_blocks, cache->shift);
+	rc = open_tiers(cache, opts);
+	if (rc == 0) {
+		rc = open_rest(cache, opts);
+	}
 	if (rc < 0) {
 		pfx_cache_close(cache);
 		return rc;
 	}
-	cache->buckets = pfx_calloc(cache->n_buckets, sizeof(struct pfx_space *));
-	if (cache->buckets == NULL || pfx_pool_init(&cache->pool, opts->n_blocks) < 0 ||
-		pfx_jump_init(&cache->jump, opts->n_blocks) < 0 ||
-		pfx_marks_init(&cache->marks, opts->n_marks) < 0 ||
-		pfx_ghosts_init(&cache->ghosts, opts->n_blocks) < 0) {
-		pfx_cache_close(cache);
-		return -ENOMEM;
-	}
 	*out = cache;
 	return 0;
-}
-
-/* Frees what nobody holds; the rest is forgotten. Takes top nodes of treaps, leaves first. */
-static uint32_t flush_tree(struct pfx_cache *cache, struct pfx_space *space)
-{
-	struct pfx_node *x = &space->root;
-	uint32_t freed = 0;
-
-	for (;;) {
-		struct pfx_node *parent;
-
-		while (x->kids != NULL) {
-			x = x->kids;
-		}
-		if (x == &space->root) {
-			break;
-		}
-		parent = x->parent;
-		freed += pfx_forget(cache, x);
-		x = parent;
-	}
-	pfx_root_renew(space, ++cache->epoch);
-	return freed;
 }
 
 void pfx_cache_close(struct pfx_cache *cache)
@@ -83,17 +96,21 @@ void pfx_cache_close(struct pfx_cache *cache)
 		for (s = cache->buckets[i]; s != NULL; s = next) {
 			next = s->next;
 			PFX_ASSERT(s->root.pins == 0);
-			flush_tree(cache, s);
+			pfx_flush_space(cache, s);
 			pfx_free(s);
 		}
 	}
 	PFX_ASSERT(pfx_list_empty(&cache->paths));
 	pfx_free(cache->buckets);
-	pfx_evict_close(&cache->evict);
+	for (int t = 0; t < PFX_TIERS; t++) {
+		pfx_evict_close(&cache->tier[t].evict);
+		pfx_pool_fini(&cache->tier[t].pool);
+	}
+	pfx_free(cache->spills);
+	pfx_free(cache->deletes);
 	pfx_ghosts_fini(&cache->ghosts);
 	pfx_marks_fini(&cache->marks);
 	pfx_jump_fini(&cache->jump);
-	pfx_pool_fini(&cache->pool);
 	pfx_free(cache);
 }
 
@@ -142,7 +159,7 @@ static void sweep_spaces(struct pfx_cache *cache)
 		while (*at != NULL) {
 			struct pfx_space *s = *at;
 
-			if (s->refs > 0 || s->root.kids != NULL || s->loose_blocks > 0) {
+			if (s->refs > 0 || s->root.kids != NULL || s->n_loose > 0) {
 				at = &s->next;
 				continue;
 			}
@@ -209,7 +226,7 @@ const void *pfx_space_name(const struct pfx_space *space, size_t *len)
 
 /* Did the tree once go on behind that place with (the next of) these tokens? */
 static int was_evicted(const struct pfx_cache *cache, struct pfx_place at, const uint32_t *tokens,
-	uint32_t n)
+	uint32_t n, uint64_t *when_ns)
 {
 	uint32_t q = at.pos & ~(cache->block_tokens - 1);
 	uint32_t rest = n - q;
@@ -218,7 +235,27 @@ static int was_evicted(const struct pfx_cache *cache, struct pfx_place at, const
 		return 0;
 	}
 	return pfx_ghosts_know(&cache->ghosts, pfx_tree_digest(cache, at.node, q), tokens + q,
-		at.pos - q, rest < cache->block_tokens ? rest : cache->block_tokens);
+		at.pos - q, rest < cache->block_tokens ? rest : cache->block_tokens, cache->now, when_ns);
+}
+
+/* How much of what is before a place lies where. */
+static void count_tiers(const struct pfx_cache *cache, struct pfx_place at, uint32_t *tokens)
+{
+	const struct pfx_node *x = at.node;
+	uint32_t device, memory;
+
+	while (x->n > 0 && x->n_mem == 0) {
+		x = x->parent;
+	}
+	memory = x->start + (x->n_mem << cache->shift);
+	while (x->n > 0 && x->n_dev == 0) {
+		x = x->parent;
+	}
+	device = x->start + (x->n_dev << cache->shift);
+	memory = memory < at.pos ? memory : at.pos;
+	tokens[PFX_TIER_DEVICE] = device < at.pos ? device : at.pos;
+	tokens[PFX_TIER_HOST] = memory - tokens[PFX_TIER_DEVICE];
+	tokens[PFX_TIER_DISK] = at.pos - memory;
 }
 
 void pfx_cache_describe(const struct pfx_cache *cache, struct pfx_place at, const uint32_t *tokens,
@@ -226,13 +263,13 @@ void pfx_cache_describe(const struct pfx_cache *cache, struct pfx_place at, cons
 {
 	*out = (struct pfx_hit){
 		.tokens = at.pos,
-		.tier_tokens[PFX_TIER_DEVICE] = at.pos,
 		.mark = PFX_MARK_NONE,
 	};
+	count_tiers(cache, at, out->tier_tokens);
 	if (at.pos == n) {
 		out->mark = pfx_marks_find(&cache->marks, at.node, n);
 		out->end = PFX_END_WHOLE;
-	} else if (was_evicted(cache, at, tokens, n)) {
+	} else if (was_evicted(cache, at, tokens, n, &out->evicted_ns)) {
 		out->end = PFX_END_EVICTED;
 	} else if (at.pos < pfx_node_end(at.node) || at.node->kids != NULL) {
 		out->end = PFX_END_DIVERGED;
@@ -251,61 +288,42 @@ void pfx_cache_match(const struct pfx_cache *cache, const struct pfx_space *spac
 	pfx_cache_describe(cache, at, tokens, n, out);
 }
 
-void pfx_cache_flush(struct pfx_cache *cache, struct pfx_space *space, unsigned tiers,
-	struct pfx_flushed *out)
+static void stats_of(const struct pfx_cache *cache, enum pfx_tier tier, struct pfx_tier_stats *out)
 {
-	uint32_t own = 0;
+	const struct pfx_level *level = &cache->tier[tier];
+	const uint32_t *count = level->pool.count;
 
-	*out = (struct pfx_flushed){ 0 };
-	if ((tiers & 1u << PFX_TIER_DEVICE) == 0) {
-		return;
-	}
-	for (uint32_t i = 0; i < cache->n_buckets; i++) {
-		for (struct pfx_space *s = cache->buckets[i]; s != NULL; s = s->next) {
-			if (space == NULL || s == space) {
-				out->blocks[PFX_TIER_DEVICE] += flush_tree(cache, s);
-				out->in_use += s->loose_blocks;
-			}
-		}
-	}
-	pfx_list_for(it, &cache->paths) {
-		struct pfx_path *path = pfx_container_of(it, struct pfx_path, link);
-
-		if (space != NULL && path->space != space) {
-			continue;
-		}
-		own += path->n_blocks - path->n_tree;
-		path->apart = 1;
-		if (path->node != NULL && path->node->state == PFX_NODE_LOOSE) {
-			path->node->state = PFX_NODE_FLUSHED;
-		}
-	}
-	out->in_use += own;
+	*out = (struct pfx_tier_stats){
+		.blocks = level->pool.n,
+		.free = count[PFX_BLOCK_FREE],
+		.cached = pfx_cached_blocks(cache, tier),
+		.pinned = level->pinned,
+		.leased = level->leased,
+		.moving = count[PFX_BLOCK_ARRIVING] + count[PFX_BLOCK_LEAVING],
+		.arrived = level->arrived,
+		.evicted = level->evicted,
+		.failed = level->failed,
+	};
+	out->running = out->blocks - out->free - out->cached;
 }
 
 void pfx_cache_stats(const struct pfx_cache *cache, struct pfx_cache_stats *out)
 {
-	const uint32_t *count = cache->pool.count;
-
 	*out = (struct pfx_cache_stats){
-		.tier[PFX_TIER_DEVICE] = {
-			.blocks = cache->pool.n,
-			.free = count[PFX_BLOCK_FREE],
-			.cached = pfx_cached_blocks(cache),
-			.running = count[PFX_BLOCK_FILLING] + cache->pinned_blocks +
-				cache->loose_blocks,
-			.pinned = cache->pinned_blocks,
-			.evicted = cache->evicted_blocks,
-		},
 		.marks = cache->marks.used,
 		.nodes = cache->nodes,
 		.spaces = cache->n_spaces,
+		.leases = cache->n_leases,
 		.tokens = cache->tokens,
 		.index_bytes = cache->index_bytes,
+		.saves_waiting = cache->n_to_save + cache->n_saving,
 		.evicted_blocks = cache->evicted_blocks,
 		.evicted_marks = cache->marks.evicted,
 		.copied_blocks = cache->copied_blocks,
 		.duplicate_blocks = cache->duplicate_blocks,
 		.splits = cache->splits,
 	};
+	for (int t = 0; t < PFX_TIERS; t++) {
+		stats_of(cache, t, &out->tier[t]);
+	}
 }

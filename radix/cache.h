@@ -185,7 +185,9 @@ struct pfx_source {
 };
 /*
  * Where the KV of a block in [len, reach) lies now. Whoever copies from there holds the block
- * (pfx_cache_hold) until the copy has ended. -ENOENT: nowhere, or no such block.
+ * (pfx_cache_hold) until the copy has ended. A copy that was to follow a spill which failed has
+ * failed too. Where len is inside the block, what is before it must survive a copy that fails.
+ * -ENOENT: nowhere, or no such block.
  */
 int pfx_path_source(const struct pfx_path *path, uint32_t block_index, struct pfx_source *out);
 /*
@@ -207,7 +209,7 @@ void pfx_path_keep_until(struct pfx_path *path, uint64_t ns);
  * closed, which count as leased and cached, not as running; what it has not published is
  * freed, and it reserves, publishes and follows no more. PFX_E_LIMIT: more than half of the
  * device's blocks would be leased; -ENOENT: nobody can match what it holds (it is private or
- * was flushed). On both nothing has changed.
+ * was flushed); -ENOMEM. On all of these nothing has changed.
  */
 int pfx_path_lease(struct pfx_path *path);
 /* Was the path private from the start, or made so by a flush or pfx_path_keep_private? */

@@ -2,8 +2,9 @@
 #define PFX_RADIX_EVICT_H
 
 /*
- * The order in which unpinned blocks go. Always a leaf's last block goes; which leaf's, is
- * the policy's to say. A policy is a table of functions, told by the tree what happens to
+ * The order in which the blocks of one tier go that nobody holds. Always the last block in
+ * that tier goes of a node whose children have none there; which node's, is the policy's to
+ * say. (Before it go what has ended, after it what is kept: radix/order.c.) A policy is a table of functions, told by the tree what happens to
  * nodes and blocks; the tree calls nothing else.
  *
  *   lru      Leaf LRU: the leaf whose last pin was given back longest ago. It needs no heap
@@ -16,6 +17,8 @@
  *            time for each block; O(log n).
  *   default  Leaf LRU among blocks of a class, and between classes what the past says of them
  *            (radix/adapt.c). A heap of leaves for each class; O(log n + classes).
+ *   age      What lru does, with a heap: for the slower tiers, where nodes do not arrive by
+ *            age. O(log n).
  *
  * Nothing here takes memory after pfx_evict_open, so nothing but that can fail.
  */
@@ -37,7 +40,7 @@ struct pfx_policy_ops {
 	void (*add_above)(struct pfx_evict *evict, struct pfx_node *x, struct pfx_node *child);
 	/* x is pinned again, or dies. */
 	void (*remove)(struct pfx_evict *evict, struct pfx_node *x);
-	/* x, unpinned, has lost its last child, or its last block but not its first. */
+	/* x, unpinned, has lost its last child in the tier, or its last block but not its first. */
 	void (*cut)(struct pfx_evict *evict, struct pfx_node *x);
 	/* The leaf whose last block goes next, or NULL. */
 	struct pfx_node *(*victim)(const struct pfx_evict *evict);
@@ -64,29 +67,41 @@ struct pfx_policy_ops {
 
 struct pfx_evict {
 	const struct pfx_policy_ops *ops;
+	enum pfx_tier tier;
 	uint32_t shift;         /* of the cache's block size */
 	struct pfx_list oldest; /* lru: ring; next is the victim, prev the youngest */
-	struct pfx_heap leaves; /* fifo */
+	struct pfx_heap leaves; /* fifo: leaves; age: all that wait */
 	uint64_t *born;         /* fifo: when each block was computed, by the cache's clock */
 	struct pfx_adapt *adapt; /* default: radix/adapt.c */
 };
 
 extern const struct pfx_policy_ops pfx_policy_adapt;
 
-/* The last block of x. */
+/* The last block of x on the device. */
 static inline pfx_block_t pfx_evict_last(const struct pfx_evict *evict, const struct pfx_node *x)
 {
-	return pfx_node_blocks(x, evict->shift)[pfx_node_n_blocks(x, evict->shift) - 1];
+	return pfx_node_blocks(x, evict->shift)[x->n_dev - 1];
+}
+
+/* Has x no children in the tier? */
+static inline int pfx_evict_leaf(const struct pfx_evict *evict, const struct pfx_node *x)
+{
+	return x->kids_in[evict->tier] == 0;
 }
 
 /* For the checks of policies. A sentence, or NULL. */
 const char *pfx_evict_check_held(const struct pfx_node *x);
+/* Of a heap; *n is raised by how many there are. */
+const char *pfx_evict_check_order(const struct pfx_heap *heap, uint64_t *n);
 /* Of a heap of leaves; *n is raised by how many there are. */
-const char *pfx_evict_check_heap(const struct pfx_heap *heap, uint64_t *n);
+const char *pfx_evict_check_heap(const struct pfx_evict *evict, const struct pfx_heap *heap,
+	uint64_t *n);
 
 /* -EINVAL: no such policy; -ENOMEM. A failed open needs a close too. */
 int pfx_evict_open(struct pfx_evict *evict, enum pfx_policy policy, uint32_t n_blocks,
 	uint32_t shift);
+/* Of a slower tier: by age. */
+void pfx_evict_open_slow(struct pfx_evict *evict, enum pfx_tier tier, uint32_t shift);
 void pfx_evict_close(struct pfx_evict *evict);
 
 #endif

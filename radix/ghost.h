@@ -16,9 +16,11 @@
 #include <stdint.h>
 
 #define PFX_GHOST_WAYS 8 /* one cache line a set */
+#define PFX_GHOST_SHIFT 24 /* 17 ms; of two years ago and more the age is wrong */
 
 struct pfx_ghosts {
 	uint64_t *set;       /* n_sets * PFX_GHOST_WAYS keys, 0 none; the youngest first */
+	uint32_t *when;      /* of each, when it was added, in units of 2^PFX_GHOST_SHIFT ns */
 	uint64_t n_sets;     /* a power of two */
 	uint64_t added;      /* how many ever */
 	uint64_t place[256]; /* odd numbers of h */
@@ -38,13 +40,14 @@ static inline uint64_t pfx_ghosts_place(const struct pfx_ghosts *ghosts, uint32_
 uint64_t pfx_digest_step(uint64_t digest, uint64_t h);
 uint64_t pfx_digest_back(uint64_t digest, uint64_t h);
 
-/* A block of n tokens went that stood behind the prefix of that digest. */
-void pfx_ghosts_add(struct pfx_ghosts *ghosts, uint64_t digest, const uint32_t *tokens, uint32_t n);
+/* A block of n tokens went now that stood behind the prefix of that digest. */
+void pfx_ghosts_add(struct pfx_ghosts *ghosts, uint64_t digest, const uint32_t *tokens, uint32_t n,
+	uint64_t now_ns);
 /*
  * Was there a block behind that prefix which began with tokens[0..k) for some k in (from, n]?
- * from > 0 finds only blocks that ended at k. n <= block.
+ * from > 0 finds only blocks that ended at k. n <= block. *when_ns: the time of that.
  */
 int pfx_ghosts_know(const struct pfx_ghosts *ghosts, uint64_t digest, const uint32_t *tokens,
-	uint32_t from, uint32_t n);
+	uint32_t from, uint32_t n, uint64_t now_ns, uint64_t *when_ns);
 
 #endif

@@ -2,58 +2,62 @@
 
 #include "base/assert.h"
 
-static struct pfx_node *of(const struct pfx_list *link)
+static struct pfx_node *of(const struct pfx_list *link, enum pfx_tier tier)
 {
-	return link == NULL ? NULL : pfx_container_of(link, struct pfx_node, order);
+	return link == NULL ? NULL : pfx_node_of(link, tier);
 }
 
-int pfx_heap_before(const struct pfx_node *a, const struct pfx_node *b)
+int pfx_heap_before(const struct pfx_node *a, const struct pfx_node *b, enum pfx_tier tier)
 {
-	if (a->rank != b->rank) {
-		return a->rank < b->rank;
+	if (a->order[tier].rank != b->order[tier].rank) {
+		return a->order[tier].rank < b->order[tier].rank;
 	}
 	return pfx_node_end(a) > pfx_node_end(b);
 }
 
 /* Two heaps become one; either may be NULL. */
-static struct pfx_node *meld(struct pfx_node *a, struct pfx_node *b)
+static struct pfx_node *meld(struct pfx_node *a, struct pfx_node *b, enum pfx_tier tier)
 {
+	struct pfx_order *above, *under;
+
 	if (a == NULL || b == NULL) {
 		return a == NULL ? b : a;
 	}
-	if (pfx_heap_before(b, a)) {
+	if (pfx_heap_before(b, a, tier)) {
 		struct pfx_node *swap = a;
 
 		a = b;
 		b = swap;
 	}
-	b->order.prev = &a->order;
-	b->order.next = a->below == NULL ? NULL : &a->below->order;
-	if (a->below != NULL) {
-		a->below->order.prev = &b->order;
+	above = &a->order[tier];
+	under = &b->order[tier];
+	under->link.prev = &above->link;
+	under->link.next = above->below == NULL ? NULL : &above->below->order[tier].link;
+	if (above->below != NULL) {
+		above->below->order[tier].link.prev = &under->link;
 	}
-	a->below = b;
+	above->below = b;
 	return a;
 }
 
 /* One heap of a row of siblings: pair by pair, then all pairs from the last to the first. */
-static struct pfx_node *meld_row(struct pfx_node *x)
+static struct pfx_node *meld_row(struct pfx_node *x, enum pfx_tier tier)
 {
 	struct pfx_node *pairs = NULL, *top = NULL;
 
 	while (x != NULL) {
-		struct pfx_node *y = of(x->order.next);
-		struct pfx_node *next = y == NULL ? NULL : of(y->order.next);
+		struct pfx_node *y = of(x->order[tier].link.next, tier);
+		struct pfx_node *next = y == NULL ? NULL : of(y->order[tier].link.next, tier);
 
-		x = meld(x, y);
-		x->order.next = pairs == NULL ? NULL : &pairs->order;
+		x = meld(x, y, tier);
+		x->order[tier].link.next = pairs == NULL ? NULL : &pairs->order[tier].link;
 		pairs = x;
 		x = next;
 	}
 	while (pairs != NULL) {
-		struct pfx_node *next = of(pairs->order.next);
+		struct pfx_node *next = of(pairs->order[tier].link.next, tier);
 
-		top = meld(top, pairs);
+		top = meld(top, pairs, tier);
 		pairs = next;
 	}
 	return top;
@@ -63,54 +67,56 @@ static void crown(struct pfx_heap *heap, struct pfx_node *x)
 {
 	heap->top = x;
 	if (x != NULL) {
-		x->order.prev = x->order.next = NULL;
+		x->order[heap->tier].link.prev = x->order[heap->tier].link.next = NULL;
 	}
 }
 
 void pfx_heap_push(struct pfx_heap *heap, struct pfx_node *x, uint64_t rank)
 {
-	x->rank = rank;
-	x->below = NULL;
-	crown(heap, meld(heap->top, x));
+	x->order[heap->tier].rank = rank;
+	x->order[heap->tier].below = NULL;
+	crown(heap, meld(heap->top, x, heap->tier));
 }
 
 void pfx_heap_remove(struct pfx_heap *heap, struct pfx_node *x)
 {
-	struct pfx_node *rest = meld_row(x->below);
+	enum pfx_tier tier = heap->tier;
+	struct pfx_order *order = &x->order[tier];
+	struct pfx_node *rest = meld_row(order->below, tier);
 
 	if (x == heap->top) {
 		crown(heap, rest);
 	} else {
-		struct pfx_node *prev = of(x->order.prev), *next = of(x->order.next);
+		struct pfx_node *prev = of(order->link.prev, tier), *next = of(order->link.next, tier);
 
-		if (prev->below == x) {
-			prev->below = next;
+		if (prev->order[tier].below == x) {
+			prev->order[tier].below = next;
 		} else {
-			prev->order.next = x->order.next;
+			prev->order[tier].link.next = order->link.next;
 		}
 		if (next != NULL) {
-			next->order.prev = x->order.prev;
+			next->order[tier].link.prev = order->link.prev;
 		}
-		crown(heap, meld(heap->top, rest));
+		crown(heap, meld(heap->top, rest, tier));
 	}
-	x->below = NULL;
-	pfx_list_init(&x->order);
+	order->below = NULL;
+	pfx_list_init(&order->link);
 }
 
-const struct pfx_node *pfx_heap_next(const struct pfx_node *x)
+const struct pfx_node *pfx_heap_next(const struct pfx_node *x, enum pfx_tier tier)
 {
-	if (x->below != NULL) {
-		return x->below;
+	if (x->order[tier].below != NULL) {
+		return x->order[tier].below;
 	}
-	while (x != NULL && x->order.next == NULL) {
+	while (x != NULL && x->order[tier].link.next == NULL) {
 		/* To the first of the row, then to the node above it. */
-		const struct pfx_node *prev = of(x->order.prev);
+		const struct pfx_node *prev = of(x->order[tier].link.prev, tier);
 
-		while (prev != NULL && prev->below != x) {
+		while (prev != NULL && prev->order[tier].below != x) {
 			x = prev;
-			prev = of(x->order.prev);
+			prev = of(x->order[tier].link.prev, tier);
 		}
 		x = prev;
 	}
-	return x == NULL ? NULL : of(x->order.next);
+	return x == NULL ? NULL : of(x->order[tier].link.next, tier);
 }

@@ -8,27 +8,27 @@
 #define TO(state) (1u << PFX_BLOCK_##state)
 
 /*
- * From each state, where a block may go. What is in flight (spilling, fetching, saving)
- * holds memory that a copy reads or writes, so none of these but a failed fetch may be
- * freed: a copy ends first.
+ * From each state, where a block may go. What is ARRIVING is held by the copy that fills it,
+ * so it can only be LEAVING, never free, before that copy has ended.
  */
 static const uint8_t arrows[PFX_BLOCK_STATES] = {
-	[PFX_BLOCK_FREE] = TO(FILLING) | TO(FETCHING),
-	[PFX_BLOCK_FILLING] = TO(READY) | TO(FREE),
-	[PFX_BLOCK_READY] = TO(SPILLING) | TO(SAVING) | TO(FREE),
-	[PFX_BLOCK_SPILLING] = TO(READY),
-	[PFX_BLOCK_FETCHING] = TO(READY) | TO(FREE),
-	[PFX_BLOCK_SAVING] = TO(READY),
+	[PFX_BLOCK_FREE] = TO(FILLING) | TO(ARRIVING),
+	[PFX_BLOCK_FILLING] = TO(READY) | TO(LEAVING) | TO(FREE),
+	[PFX_BLOCK_ARRIVING] = TO(READY) | TO(BAD) | TO(LEAVING),
+	[PFX_BLOCK_READY] = TO(LEAVING) | TO(FREE),
+	[PFX_BLOCK_BAD] = TO(LEAVING) | TO(FREE),
+	[PFX_BLOCK_LEAVING] = TO(FREE),
 };
 
 int pfx_pool_init(struct pfx_pool *pool, uint32_t n)
 {
 	*pool = (struct pfx_pool){
 		.state = pfx_calloc(n, sizeof(*pool->state)),
+		.holds = pfx_calloc(n, sizeof(*pool->holds)),
 		.free = pfx_calloc(n, sizeof(*pool->free)),
 		.n = n,
 	};
-	if (pool->state == NULL || pool->free == NULL) {
+	if (pool->state == NULL || pool->holds == NULL || pool->free == NULL) {
 		pfx_pool_fini(pool);
 		return -ENOMEM;
 	}
@@ -43,6 +43,7 @@ int pfx_pool_init(struct pfx_pool *pool, uint32_t n)
 void pfx_pool_fini(struct pfx_pool *pool)
 {
 	pfx_free(pool->state);
+	pfx_free(pool->holds);
 	pfx_free(pool->free);
 	*pool = (struct pfx_pool){ 0 };
 }
@@ -73,12 +74,40 @@ pfx_block_t pfx_pool_take(struct pfx_pool *pool, enum pfx_block_state state)
 
 void pfx_pool_move(struct pfx_pool *pool, pfx_block_t block, enum pfx_block_state to)
 {
-	PFX_ASSERT(to != PFX_BLOCK_FREE);
+	PFX_ASSERT(to != PFX_BLOCK_FREE && to != PFX_BLOCK_LEAVING);
 	change(pool, block, to);
+}
+
+static void make_free(struct pfx_pool *pool, pfx_block_t block)
+{
+	change(pool, block, PFX_BLOCK_FREE);
+	pool->free[pool->count[PFX_BLOCK_FREE] - 1] = block;
 }
 
 void pfx_pool_release(struct pfx_pool *pool, pfx_block_t block)
 {
-	change(pool, block, PFX_BLOCK_FREE);
-	pool->free[pool->count[PFX_BLOCK_FREE] - 1] = block;
+	PFX_ASSERT(block < pool->n);
+	PFX_ASSERT(pool->state[block] != PFX_BLOCK_LEAVING);
+	if (pool->holds[block] > 0) {
+		change(pool, block, PFX_BLOCK_LEAVING);
+	} else {
+		make_free(pool, block);
+	}
+}
+
+void pfx_pool_hold(struct pfx_pool *pool, pfx_block_t block)
+{
+	PFX_ASSERT(block < pool->n);
+	PFX_ASSERT(pool->state[block] != PFX_BLOCK_FREE);
+	PFX_ASSERT(pool->holds[block] < UINT16_MAX);
+	pool->holds[block]++;
+}
+
+void pfx_pool_unhold(struct pfx_pool *pool, pfx_block_t block)
+{
+	PFX_ASSERT(block < pool->n);
+	PFX_ASSERT(pool->holds[block] > 0);
+	if (--pool->holds[block] == 0 && pool->state[block] == PFX_BLOCK_LEAVING) {
+		make_free(pool, block);
+	}
 }

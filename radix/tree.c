@@ -51,149 +51,6 @@ uint32_t pfx_common(const uint32_t *a, const uint32_t *b, uint32_t n)
 	return i;
 }
 
-static size_t run_bytes(const struct pfx_cache *cache, uint32_t cap)
-{
-	return (size_t)cap * (cache->block_tokens + 1) * sizeof(uint32_t);
-}
-
-void pfx_root_init(struct pfx_space *space, uint64_t epoch)
-{
-	space->root = (struct pfx_node){ .space = space, .marks = PFX_MARK_NONE };
-	pfx_list_init(&space->root.order);
-	pfx_root_renew(space, epoch);
-}
-
-void pfx_root_renew(struct pfx_space *space, uint64_t epoch)
-{
-	space->root.digest = pfx_rng_mix(space->hash, epoch);
-}
-
-struct pfx_node *pfx_node_new(struct pfx_cache *cache, struct pfx_node *parent, uint32_t cap)
-{
-	struct pfx_node *x = pfx_malloc(sizeof(*x));
-	uint32_t *run = pfx_malloc(run_bytes(cache, cap));
-
-	if (x == NULL || run == NULL) {
-		pfx_free(x);
-		pfx_free(run);
-		return NULL;
-	}
-	*x = (struct pfx_node){
-		.parent = parent,
-		.space = parent->space,
-		.run = run,
-		.digest = parent->digest,
-		.start = pfx_node_end(parent),
-		.cap = cap,
-		.prio = (uint32_t)pfx_rng_next(&cache->prio),
-		.marks = PFX_MARK_NONE,
-	};
-	pfx_list_init(&x->order);
-	cache->index_bytes += sizeof(*x) + run_bytes(cache, cap);
-	return x;
-}
-
-/* Tokens first, then blocks: so the blocks move when the room for tokens changes. */
-static int resize(struct pfx_cache *cache, struct pfx_node *x, uint32_t cap)
-{
-	size_t block_bytes = (size_t)pfx_node_n_blocks(x, cache->shift) * sizeof(pfx_block_t);
-	uint32_t *run = x->run;
-	uint32_t old = x->cap;
-
-	if (cap < old) {
-		memmove(run + ((size_t)cap << cache->shift), run + ((size_t)old << cache->shift),
-			block_bytes);
-	}
-	run = pfx_realloc(run, run_bytes(cache, cap));
-	if (run == NULL && cap > old) {
-		return -1;
-	}
-	if (run != NULL) {
-		x->run = run;
-	}
-	if (cap > old) {
-		memmove(run + ((size_t)cap << cache->shift), run + ((size_t)old << cache->shift),
-			block_bytes);
-	}
-	x->cap = cap;
-	cache->index_bytes += run_bytes(cache, cap) - run_bytes(cache, old);
-	return 0;
-}
-
-int pfx_node_grow(struct pfx_cache *cache, struct pfx_node *x, uint32_t cap_blocks)
-{
-	uint32_t cap = x->cap + x->cap / 2;
-
-	if (cap_blocks <= x->cap) {
-		return 0;
-	}
-	return resize(cache, x, cap > cap_blocks ? cap : cap_blocks);
-}
-
-void pfx_node_trim(struct pfx_cache *cache, struct pfx_node *x)
-{
-	uint32_t need = pfx_node_n_blocks(x, cache->shift);
-
-	if (x->cap > need && x->run != NULL) {
-		resize(cache, x, need);
-	}
-}
-
-/* Of all tokens up to the end of the first block of x, which is full. */
-static uint64_t first_digest(const struct pfx_cache *cache, const struct pfx_node *x)
-{
-	return pfx_digest_step(x->parent->digest,
-		pfx_ghosts_hash(&cache->ghosts, x->run, cache->block_tokens));
-}
-
-void pfx_node_append(struct pfx_cache *cache, struct pfx_node *x, const uint32_t *tokens,
-	uint32_t n, const pfx_block_t *blocks)
-{
-	uint32_t B = cache->block_tokens;
-	uint32_t old = pfx_node_n_blocks(x, cache->shift);
-	uint32_t full = x->n >> cache->shift;
-	uint32_t more = ((x->n + n + B - 1) >> cache->shift) - old;
-	int jumps = full == 0 && x->n > 0 && x->state == PFX_NODE_LINKED;
-
-	PFX_ASSERT(old + more <= x->cap);
-	memcpy(x->run + x->n, tokens, (size_t)n * sizeof(*tokens));
-	if (more > 0) {
-		memcpy(pfx_node_blocks(x, cache->shift) + old, blocks, more * sizeof(*blocks));
-	}
-	x->n += n;
-	for (; full < x->n >> cache->shift; full++) {
-		x->digest = pfx_digest_step(x->digest,
-			pfx_ghosts_hash(&cache->ghosts, x->run + ((size_t)full << cache->shift), B));
-		if (cache->evict.ops->filled != NULL) {
-			cache->evict.ops->filled(&cache->evict,
-				pfx_node_blocks(x, cache->shift)[full], x->digest);
-		}
-	}
-	if (jumps && x->n >= B) {
-		pfx_jump_add(&cache->jump, x, first_digest(cache, x));
-	}
-}
-
-void pfx_node_free(struct pfx_cache *cache, struct pfx_node *x)
-{
-	const pfx_block_t *blocks = pfx_node_blocks(x, cache->shift);
-	uint32_t n = pfx_node_n_blocks(x, cache->shift);
-
-	PFX_ASSERT(x->pins == 0);
-	PFX_ASSERT(x->kids == NULL);
-	PFX_ASSERT(x->writer == NULL);
-	pfx_marks_cut(&cache->marks, x, 0);
-	for (uint32_t i = n; i-- > 0;) {
-		if (cache->evict.ops->gone != NULL) {
-			cache->evict.ops->gone(&cache->evict, blocks[i]);
-		}
-		pfx_pool_release(&cache->pool, blocks[i]);
-	}
-	cache->index_bytes -= sizeof(*x) + run_bytes(cache, x->cap);
-	pfx_free(x->run);
-	pfx_free(x);
-}
-
 /* The child of x with the longest common prefix with q[0..n), n > 0, as pfx_kids_best. */
 static struct pfx_node *child_for(const struct pfx_cache *cache, const struct pfx_node *x,
 	const uint32_t *q, uint32_t n, uint32_t *common)
@@ -238,28 +95,23 @@ struct pfx_place pfx_tree_walk(const struct pfx_cache *cache, struct pfx_place a
 	}
 }
 
-uint64_t pfx_tree_digest(const struct pfx_cache *cache, const struct pfx_node *x, uint32_t at)
+struct pfx_node *pfx_tree_skip(const struct pfx_node *x)
 {
-	uint32_t B = cache->block_tokens;
-	uint32_t full = x->start + (x->n >> cache->shift << cache->shift);
-	uint64_t digest = x->digest;
+	for (; x->parent != NULL; x = x->parent) {
+		struct pfx_node *next = pfx_kids_next(x);
 
-	if (at == full) {
-		return digest;
-	}
-	if (at - x->start < full - at) {
-		digest = x->parent->digest;
-		for (uint32_t p = x->start; p < at; p += B) {
-			digest = pfx_digest_step(digest,
-				pfx_ghosts_hash(&cache->ghosts, x->run + (p - x->start), B));
+		if (next != NULL) {
+			return next;
 		}
-		return digest;
 	}
-	for (uint32_t p = full; p > at; p -= B) {
-		digest = pfx_digest_back(digest,
-			pfx_ghosts_hash(&cache->ghosts, x->run + (p - B - x->start), B));
-	}
-	return digest;
+	return NULL;
+}
+
+struct pfx_node *pfx_tree_next(const struct pfx_node *x)
+{
+	struct pfx_node *kid = pfx_kids_first(x);
+
+	return kid != NULL ? kid : pfx_tree_skip(x);
 }
 
 /* Into its parent's children, and out of them. */
@@ -267,7 +119,7 @@ static void enter(struct pfx_cache *cache, struct pfx_node *x)
 {
 	pfx_kids_insert(x->parent, x, cache->block_tokens);
 	if (x->n >= cache->block_tokens) {
-		pfx_jump_add(&cache->jump, x, first_digest(cache, x));
+		pfx_jump_add(&cache->jump, x, pfx_first_digest(cache, x));
 	}
 }
 
@@ -283,12 +135,16 @@ static void leave(struct pfx_cache *cache, struct pfx_node *x)
 static void copy_run(const struct pfx_cache *cache, const struct pfx_node *x, uint32_t from,
 	uint32_t n_blocks, uint32_t *run, uint32_t cap)
 {
+	const uint32_t *blocks = pfx_node_blocks(x, cache->shift), *records = blocks + x->cap;
+	uint32_t *to = run + ((size_t)cap << cache->shift);
 	uint32_t first = from << cache->shift;
 	uint32_t end = (from + n_blocks) << cache->shift;
 
 	memmove(run, x->run + first, ((end < x->n ? end : x->n) - first) * sizeof(*run));
-	memmove(run + ((size_t)cap << cache->shift), pfx_node_blocks(x, cache->shift) + from,
-		n_blocks * sizeof(pfx_block_t));
+	memmove(to, blocks + from, n_blocks * sizeof(*to));
+	if (cache->slots > 1) {
+		memmove(to + cap, records + from, n_blocks * sizeof(*to));
+	}
 }
 
 /*
@@ -317,10 +173,42 @@ static void divide_run(struct pfx_cache *cache, struct pfx_node *x, struct pfx_n
 	x->start += up->n;
 }
 
+/* Of an amount that lies at the beginning of x: how much of it is in the first part. */
+static uint32_t share(uint32_t *amount, uint32_t part)
+{
+	uint32_t head = *amount < part ? *amount : part;
+
+	*amount -= head;
+	return head;
+}
+
+/* What up has of all that was x's, whose run has been divided. */
+static void divide_rest(struct pfx_cache *cache, struct pfx_node *x, struct pfx_node *up,
+	uint32_t head)
+{
+	up->n_dev = share(&x->n_dev, head);
+	up->n_mem = share(&x->n_mem, head);
+	up->saved = share(&x->saved, up->n);
+	up->worthy = share(&x->worthy, up->n);
+	up->age = x->age;
+	up->keep_until = x->keep_until;
+	up->used_ns = x->used_ns;
+	up->hits = x->hits;
+	up->ended = x->ended;
+	up->shared = x->shared;
+	up->pins = x->pins > 0;
+	up->leases = x->leases > 0;
+	for (int t = 0; t < PFX_TIERS; t++) {
+		up->kids_in[t] = (uint32_t)pfx_node_counts(x, t);
+	}
+	pfx_save_split(cache, up, x, head);
+}
+
 struct pfx_node *pfx_tree_split(struct pfx_cache *cache, struct pfx_node *x, uint32_t at)
 {
 	uint32_t head = (at - x->start) >> cache->shift;
 	uint32_t tail = pfx_node_n_blocks(x, cache->shift) - head;
+	unsigned had = pfx_order_has(cache, x);
 	struct pfx_node *up;
 
 	PFX_ASSERT(x->state == PFX_NODE_LINKED);
@@ -332,25 +220,30 @@ struct pfx_node *pfx_tree_split(struct pfx_cache *cache, struct pfx_node *x, uin
 		return NULL;
 	}
 	up->digest = pfx_tree_digest(cache, x, at);
-	up->age = x->age;
 	pfx_marks_hand_over(&cache->marks, x, at, up);
 	pfx_jump_remove(&cache->jump, x);
 	divide_run(cache, x, up, head);
+	divide_rest(cache, x, up, head);
 	pfx_kids_replace(x->parent, x, up);
-	pfx_jump_add(&cache->jump, up, first_digest(cache, up));
+	pfx_jump_add(&cache->jump, up, pfx_first_digest(cache, up));
 	x->parent = up;
 	enter(cache, x);
 	pfx_node_trim(cache, up);
 	if (x->writer == NULL) {
 		pfx_node_trim(cache, x);
 	}
-	up->pins = x->pins > 0;
-	if (x->pins == 0 && cache->evict.ops->add_above != NULL) {
-		cache->evict.ops->add_above(&cache->evict, up, x);
-	}
+	pfx_order_split(cache, up, x, had);
 	cache->nodes++;
 	cache->splits++;
 	return up;
+}
+
+struct pfx_node *pfx_tree_settle(struct pfx_cache *cache, struct pfx_place at)
+{
+	uint32_t B = cache->block_tokens;
+	uint32_t end = (uint32_t)(((uint64_t)at.pos + B - 1) & ~(uint64_t)(B - 1));
+
+	return end < pfx_node_end(at.node) ? pfx_tree_split(cache, at.node, end) : at.node;
 }
 
 /* Up to which position x and a sibling have the same tokens, as far as their first block. */
@@ -365,7 +258,6 @@ static uint32_t same_until(const struct pfx_cache *cache, const struct pfx_node 
 void pfx_tree_unlink(struct pfx_cache *cache, struct pfx_node *x)
 {
 	struct pfx_node *next = pfx_kids_next(x);
-	struct pfx_node *parent = x->parent;
 
 	PFX_ASSERT(x->state == PFX_NODE_LINKED);
 	if (x->marks != PFX_MARK_NONE && next != NULL) {
@@ -374,45 +266,72 @@ void pfx_tree_unlink(struct pfx_cache *cache, struct pfx_node *x)
 	leave(cache, x);
 	cache->nodes--;
 	cache->tokens -= x->n;
-	if (x->pins > 0) {
-		cache->pinned_blocks -= pfx_node_n_blocks(x, cache->shift);
+	if (pfx_node_held(x)) {
+		pfx_tally(cache, x, -1);
 	} else {
-		cache->evict.ops->remove(&cache->evict, x);
+		pfx_order_remove(cache, x);
 	}
-	if (parent->n > 0 && parent->kids == NULL && parent->pins == 0 &&
-		cache->evict.ops->cut != NULL) {
-		cache->evict.ops->cut(&cache->evict, parent);
-	}
+	pfx_node_count(cache, x, -1);
+	pfx_save_forget(cache, x);
 }
 
 void pfx_node_loosen(struct pfx_cache *cache, struct pfx_node *x, enum pfx_node_state state)
 {
-	uint32_t n_blocks = pfx_node_n_blocks(x, cache->shift);
-
-	PFX_ASSERT(x->pins > 0);
-	x->state = state;
-	pfx_list_push_back(&cache->loose, &x->order);
-	cache->loose_blocks += n_blocks;
-	x->space->loose_blocks += n_blocks;
+	PFX_ASSERT(pfx_node_held(x));
+	pfx_save_orphan(cache, x, 0);
+	for (uint32_t i = pfx_node_n_records(x, cache->shift); i-- > 0;) {
+		pfx_record_release(cache, pfx_node_records(x, cache->shift)[i]);
+	}
+	x->saved = x->worthy = 0;
+	x->state = (uint8_t)state;
+	pfx_list_push_back(&cache->loose, &x->order[0].link);
+	x->space->n_loose++;
+	pfx_tally(cache, x, 1);
 }
 
 void pfx_node_tighten(struct pfx_cache *cache, struct pfx_node *x)
 {
-	uint32_t n_blocks = pfx_node_n_blocks(x, cache->shift);
-
-	pfx_list_remove(&x->order);
-	cache->loose_blocks -= n_blocks;
-	x->space->loose_blocks -= n_blocks;
+	pfx_list_remove(&x->order[0].link);
+	x->space->n_loose--;
+	pfx_tally(cache, x, -1);
 	x->state = PFX_NODE_LINKED;
 }
 
-/* The next sibling begins with all tokens of x, a leaf with one block filled in part. */
-static void make_redundant(struct pfx_cache *cache, struct pfx_node *x)
+/* y begins with all tokens of x, a block in part, and may keep x's record for its own. */
+static void hand_record(struct pfx_cache *cache, struct pfx_node *x, struct pfx_node *y)
+{
+	uint32_t saved = x->saved;
+
+	if (saved == 0 || y->saved > 0) {
+		return;
+	}
+	pfx_node_records(y, cache->shift)[0] = pfx_node_records(x, cache->shift)[0];
+	pfx_node_set(cache, x, x->n_dev, x->n_mem, 0);
+	pfx_node_set(cache, y, y->n_dev, y->n_mem, saved);
+	y->worthy = y->worthy > saved ? y->worthy : saved;
+}
+
+/* The same of an x that is not linked any more, and will be freed. */
+static void hand_record_out(struct pfx_cache *cache, struct pfx_node *x, struct pfx_node *y)
+{
+	if (x->saved > 0 && y->saved == 0) {
+		uint32_t saved = x->saved;
+
+		pfx_node_records(y, cache->shift)[0] = pfx_node_records(x, cache->shift)[0];
+		x->saved = 0;
+		pfx_node_set(cache, y, y->n_dev, y->n_mem, saved);
+		y->worthy = y->worthy > saved ? y->worthy : saved;
+	}
+}
+
+/* y, linked, begins with all tokens of x, a leaf with one block filled in part. */
+static void make_redundant(struct pfx_cache *cache, struct pfx_node *x, struct pfx_node *y)
 {
 	PFX_ASSERT(x->kids == NULL);
 	PFX_ASSERT(x->n < cache->block_tokens);
+	hand_record(cache, x, y);
 	pfx_tree_unlink(cache, x);
-	if (x->pins == 0) {
+	if (!pfx_node_held(x)) {
 		pfx_node_free(cache, x);
 		return;
 	}
@@ -420,7 +339,15 @@ static void make_redundant(struct pfx_cache *cache, struct pfx_node *x)
 	pfx_node_loosen(cache, x, PFX_NODE_LOOSE);
 }
 
-void pfx_tree_link(struct pfx_cache *cache, struct pfx_node *x)
+/* x and all above it were used by more than one. */
+static void make_shared(struct pfx_node *x)
+{
+	for (; x->n > 0 && !x->shared; x = x->parent) {
+		x->shared = 1;
+	}
+}
+
+int pfx_tree_link(struct pfx_cache *cache, struct pfx_node *x)
 {
 	uint32_t first = x->n < cache->block_tokens ? x->n : cache->block_tokens;
 	uint32_t common;
@@ -429,8 +356,7 @@ void pfx_tree_link(struct pfx_cache *cache, struct pfx_node *x)
 
 	PFX_ASSERT(x->state != PFX_NODE_FLUSHED);
 	if (near != NULL && common == first) {
-		PFX_ASSERT(x->state == PFX_NODE_LOOSE);
-		return;
+		return 0;
 	}
 	if (x->state == PFX_NODE_LOOSE) {
 		pfx_node_tighten(cache, x);
@@ -442,12 +368,50 @@ void pfx_tree_link(struct pfx_cache *cache, struct pfx_node *x)
 	}
 	cache->nodes++;
 	cache->tokens += x->n;
-	if (x->pins > 0) {
-		cache->pinned_blocks += pfx_node_n_blocks(x, cache->shift);
+	pfx_node_count(cache, x, 1);
+	if (pfx_node_held(x)) {
+		pfx_tally(cache, x, 1);
 	}
 	if (near != NULL && common == near->n) {
-		make_redundant(cache, near);
+		make_redundant(cache, near, x);
 	}
+	if (pfx_kids_first(x->parent) != x || pfx_kids_next(x) != NULL) {
+		make_shared(x->parent);
+	}
+	return 1;
+}
+
+int pfx_tree_shorten(struct pfx_cache *cache, struct pfx_node *x, uint32_t n)
+{
+	uint32_t keep = n & ~(cache->block_tokens - 1);
+	struct pfx_node *near;
+	uint32_t common;
+
+	PFX_ASSERT(x->kids == NULL);
+	PFX_ASSERT(x->n_mem <= keep >> cache->shift);
+	if (keep > 0) {
+		pfx_marks_cut(&cache->marks, x, x->start + n);
+		x->digest = pfx_tree_digest(cache, x, x->start + keep);
+		cache->tokens -= x->n - n;
+		x->n = n;
+		x->worthy = x->worthy < n ? x->worthy : n;
+		pfx_order_cut(cache, x);
+		return 0;
+	}
+	/* Its place among the siblings may be another now, or none. */
+	pfx_tree_unlink(cache, x);
+	pfx_marks_cut(&cache->marks, x, x->start + n);
+	x->digest = x->parent->digest;
+	x->n = n;
+	x->worthy = x->worthy < n ? x->worthy : n;
+	if (pfx_tree_link(cache, x)) {
+		pfx_order_add(cache, x);
+		return 0;
+	}
+	near = pfx_kids_best(x->parent, x->run, n, cache->block_tokens, &common);
+	hand_record_out(cache, x, near);
+	pfx_node_free(cache, x);
+	return 1;
 }
 
 struct pfx_node *pfx_tree_mark_owner(const struct pfx_cache *cache, struct pfx_node *x,
@@ -463,26 +427,53 @@ struct pfx_node *pfx_tree_mark_owner(const struct pfx_cache *cache, struct pfx_n
 	return x;
 }
 
-/* Is x all that p leads to, so that the two can be one node? */
-static int joins(const struct pfx_node *p, const struct pfx_node *x)
+/* Is x all that p leads to, and like it in all that a node says as a whole? */
+static int joins(const struct pfx_cache *cache, const struct pfx_node *p, const struct pfx_node *x)
 {
-	return p->n > 0 && p->pins == 0 && p->kids == x && x->left == NULL && x->right == NULL;
+	return p->n > 0 && !pfx_node_held(p) && p->kids == x && x->left == NULL && x->right == NULL &&
+		p->class == x->class && p->keep_until == x->keep_until && p->ended == x->ended &&
+		p->shared == x->shared && p->age == x->age &&
+		(p->worthy == p->n || x->worthy == 0) &&
+		(pfx_order_has(cache, p) & ~pfx_order_has(cache, x)) == 0;
 }
 
 /* Puts the runs of x and of the nodes above it up to top into run, which has room. */
 static void gather(struct pfx_cache *cache, struct pfx_node *x, const struct pfx_node *top,
 	uint32_t *run, uint32_t cap)
 {
+	uint32_t *blocks = run + ((size_t)cap << cache->shift);
+
 	for (const struct pfx_node *p = x;; p = p->parent) {
+		uint32_t at = (p->start - top->start) >> cache->shift;
+		uint32_t n = pfx_node_n_blocks(p, cache->shift);
+
 		memcpy(run + (p->start - top->start), p->run, (size_t)p->n * sizeof(*run));
-		memcpy(run + ((size_t)cap << cache->shift) +
-				((p->start - top->start) >> cache->shift),
-			pfx_node_blocks(p, cache->shift),
-			pfx_node_n_blocks(p, cache->shift) * sizeof(pfx_block_t));
+		memcpy(blocks + at, pfx_node_blocks(p, cache->shift), n * sizeof(*run));
+		if (cache->slots > 1) {
+			memcpy(blocks + cap + at, pfx_node_records(p, cache->shift), n * sizeof(*run));
+		}
 		if (p == top) {
 			return;
 		}
 	}
+}
+
+/* All but the run of p, which is above x, becomes x's. */
+static void absorb(struct pfx_cache *cache, struct pfx_node *x, struct pfx_node *p)
+{
+	pfx_marks_hand_over(&cache->marks, p, pfx_node_end(p), x);
+	pfx_order_remove(cache, p);
+	pfx_save_merge(cache, p, x, (x->start - p->start) >> cache->shift);
+	x->n_dev += p->n_dev;
+	x->n_mem += p->n_mem;
+	x->saved += p->saved;
+	x->worthy += p->worthy;
+	x->hits = x->hits > p->hits ? x->hits : p->hits;
+	x->start = p->start;
+	cache->index_bytes -= sizeof(*p) + pfx_run_bytes(cache, p->cap);
+	cache->nodes--;
+	pfx_free(p->run);
+	pfx_free(p);
 }
 
 /* x swallows the nodes above it up to top; it is x that stays, for its children's sake. */
@@ -490,7 +481,7 @@ static void swallow(struct pfx_cache *cache, struct pfx_node *x, struct pfx_node
 {
 	uint32_t n = pfx_node_end(x) - top->start;
 	uint32_t cap = (n + cache->block_tokens - 1) >> cache->shift;
-	uint32_t *run = pfx_malloc(run_bytes(cache, cap));
+	uint32_t *run = pfx_malloc(pfx_run_bytes(cache, cap));
 	struct pfx_node *p, *above = top->parent;
 
 	if (run == NULL) {
@@ -502,20 +493,13 @@ static void swallow(struct pfx_cache *cache, struct pfx_node *x, struct pfx_node
 	for (p = x->parent; p != above;) {
 		struct pfx_node *next = p->parent;
 
-		PFX_ASSERT(p->age == x->age);
 		if (p != top) {
 			leave(cache, p);
 		}
-		pfx_marks_hand_over(&cache->marks, p, pfx_node_end(p), x);
-		cache->evict.ops->remove(&cache->evict, p);
-		cache->index_bytes -= sizeof(*p) + run_bytes(cache, p->cap);
-		cache->nodes--;
-		x->start = p->start;
-		pfx_free(p->run);
-		pfx_free(p);
+		absorb(cache, x, p);
 		p = next;
 	}
-	cache->index_bytes += run_bytes(cache, cap) - run_bytes(cache, x->cap);
+	cache->index_bytes += pfx_run_bytes(cache, cap) - pfx_run_bytes(cache, x->cap);
 	pfx_free(x->run);
 	x->run = run;
 	x->n = n;
@@ -526,14 +510,15 @@ static void swallow(struct pfx_cache *cache, struct pfx_node *x, struct pfx_node
 
 void pfx_tree_merge_up(struct pfx_cache *cache, struct pfx_node *x)
 {
-	while (x->n > 0 && x->pins == 0) {
+	while (x->n > 0 && !pfx_node_held(x)) {
 		struct pfx_node *top = x;
 
-		while (joins(top->parent, top)) {
+		while (joins(cache, top->parent, top)) {
 			top = top->parent;
 		}
 		if (top != x) {
 			swallow(cache, x, top);
+			pfx_save_check(cache, x);
 		}
 		x = x->parent;
 	}

@@ -12,8 +12,15 @@ static int show(const struct pfx_cache *cache, const struct pfx_node *x, uint32_
 		.n_tokens = x->n,
 		.tokens = x->run,
 		.blocks = pfx_node_n_blocks(x, cache->shift),
-		.device = pfx_node_n_blocks(x, cache->shift),
+		.device = pfx_node_in(x, PFX_TIER_DEVICE, cache->shift),
+		.host = pfx_node_in(x, PFX_TIER_HOST, cache->shift),
+		.disk = pfx_node_in(x, PFX_TIER_DISK, cache->shift),
+		.hits = x->hits,
+		.used_ns = pfx_node_held(x) ? cache->now : x->used_ns,
+		.keep_until_ns = x->keep_until,
 		.pins = x->pins,
+		.leases = x->leases,
+		.ended = x->ended,
 	};
 
 	for (const struct pfx_node *k = pfx_kids_first(x); k != NULL; k = pfx_kids_next(k)) {

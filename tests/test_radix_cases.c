@@ -166,7 +166,8 @@ static void release_in_copy(void)
 	pfx_pool_init(&pool, 2);
 	b = pfx_pool_take(&pool, PFX_BLOCK_FILLING);
 	pfx_pool_move(&pool, b, PFX_BLOCK_READY);
-	pfx_pool_move(&pool, b, PFX_BLOCK_SPILLING);
+	pfx_pool_hold(&pool, b);
+	pfx_pool_release(&pool, b);
 	pfx_pool_release(&pool, b);
 }
 
@@ -197,12 +198,13 @@ static void test_pool(void)
 	static const struct {
 		enum pfx_block_state from, to;
 	} arrows[] = {
-		{ PFX_BLOCK_FREE, PFX_BLOCK_FILLING }, { PFX_BLOCK_FREE, PFX_BLOCK_FETCHING },
-		{ PFX_BLOCK_FILLING, PFX_BLOCK_READY }, { PFX_BLOCK_FILLING, PFX_BLOCK_FREE },
-		{ PFX_BLOCK_READY, PFX_BLOCK_SPILLING }, { PFX_BLOCK_READY, PFX_BLOCK_SAVING },
-		{ PFX_BLOCK_READY, PFX_BLOCK_FREE }, { PFX_BLOCK_SPILLING, PFX_BLOCK_READY },
-		{ PFX_BLOCK_FETCHING, PFX_BLOCK_READY }, { PFX_BLOCK_FETCHING, PFX_BLOCK_FREE },
-		{ PFX_BLOCK_SAVING, PFX_BLOCK_READY },
+		{ PFX_BLOCK_FREE, PFX_BLOCK_FILLING }, { PFX_BLOCK_FREE, PFX_BLOCK_ARRIVING },
+		{ PFX_BLOCK_FILLING, PFX_BLOCK_READY }, { PFX_BLOCK_FILLING, PFX_BLOCK_LEAVING },
+		{ PFX_BLOCK_FILLING, PFX_BLOCK_FREE }, { PFX_BLOCK_ARRIVING, PFX_BLOCK_READY },
+		{ PFX_BLOCK_ARRIVING, PFX_BLOCK_BAD }, { PFX_BLOCK_ARRIVING, PFX_BLOCK_LEAVING },
+		{ PFX_BLOCK_READY, PFX_BLOCK_LEAVING }, { PFX_BLOCK_READY, PFX_BLOCK_FREE },
+		{ PFX_BLOCK_BAD, PFX_BLOCK_LEAVING }, { PFX_BLOCK_BAD, PFX_BLOCK_FREE },
+		{ PFX_BLOCK_LEAVING, PFX_BLOCK_FREE },
 	};
 	int n = 0;
 
@@ -217,7 +219,7 @@ static void test_pool(void)
 	}
 	is_int(n, 0, "and all of these");
 	ok(aborts(release_twice), "a second release of a block is refused");
-	ok(aborts(release_in_copy), "a block in mid-copy is not released");
+	ok(aborts(release_in_copy), "a block that a copy holds is not released twice");
 	ok(aborts(take_from_none), "no block is taken out of nothing");
 	ok(aborts(close_twice), "a pin is not given back twice");
 }
@@ -856,12 +858,12 @@ static void test_check_sees(void)
 	SEES(cache->nodes, 9);
 	SEES(cache->tokens, 9);
 	SEES(cache->index_bytes, 9);
-	SEES(cache->pinned_blocks, 1);
-	SEES(cache->loose_blocks, 1);
+	SEES(cache->tier[0].pinned, 1);
+	SEES(cache->tier[0].loose, 1);
 	SEES(space->loose_blocks, 1);
-	SEES(cache->pool.count[PFX_BLOCK_FREE], 3);
-	SEES(cache->pool.state[path->table[0]], PFX_BLOCK_FILLING);
-	SEES(cache->pool.free[0], path->table[0]);
+	SEES(cache->tier[0].pool.count[PFX_BLOCK_FREE], 3);
+	SEES(cache->tier[0].pool.state[path->table[0]], PFX_BLOCK_FILLING);
+	SEES(cache->tier[0].pool.free[0], path->table[0]);
 	SEES(path->table[0], path->table[1]);
 	SEES(path->len, 50);
 	SEES(path->in_tree, 3);
