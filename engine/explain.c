@@ -297,6 +297,42 @@ static json_t *prompt_miss(const struct pfx_engine *e, const struct pfx_request 
 	return o;
 }
 
+/*
+ * A span in a slower tier: what copying it would take and what computing it, by what was
+ * measured; what was not (null) is taken to be fast, as it is when requests choose.
+ */
+static json_t *copy_or_compute(const struct pfx_engine *e, const char *tier, uint32_t tokens,
+	double ns_per_block)
+{
+	uint32_t blocks = (tokens + e->info.block_tokens - 1) / e->info.block_tokens;
+	double copy_ms = blocks * ns_per_block / 1e6, compute_ms = tokens * e->ns_per_row / 1e6;
+
+	return json_pack("{s:s,s:I,s:o,s:o,s:s}", "tier", tier, "tokens", (json_int_t)tokens,
+		"copy_ms", ns_per_block == 0 ? json_null() : json_real(copy_ms), "compute_ms",
+		e->ns_per_row == 0 ? json_null() : json_real(compute_ms), "better",
+		e->ns_per_row == 0 || copy_ms < compute_ms ? "copy" : "compute");
+}
+
+static json_t *slower_tiers(const struct pfx_engine *e, const struct pfx_hit *hit)
+{
+	json_t *list = json_array();
+	struct pfx_mover_rates rates;
+
+	if (e->tiers.mover == NULL) {
+		return list;
+	}
+	pfx_mover_rates(e->tiers.mover, &rates);
+	if (hit->tier_tokens[PFX_TIER_HOST] > 0) {
+		json_array_append_new(list, copy_or_compute(e, "host", hit->tier_tokens[PFX_TIER_HOST],
+			rates.fetch_ns_per_block));
+	}
+	if (hit->tier_tokens[PFX_TIER_DISK] > 0) {
+		json_array_append_new(list, copy_or_compute(e, "disk", hit->tier_tokens[PFX_TIER_DISK],
+			rates.load_ns_per_block));
+	}
+	return list;
+}
+
 /* What computing the rest would take, by what rows have cost so far; null: not known yet. */
 static json_t *estimate(const struct pfx_engine *e, const struct pfx_hit *hit, uint32_t n)
 {
@@ -305,8 +341,9 @@ static json_t *estimate(const struct pfx_engine *e, const struct pfx_hit *hit, u
 	if (rows == 0 && hit->mark == PFX_MARK_NONE) {
 		rows = 1; /* the last token's logits were not kept */
 	}
-	return json_pack("{s:I,s:o}", "compute_tokens", (json_int_t)rows, "compute_ms",
-		e->ns_per_row == 0 && rows > 0 ? json_null() : json_real(rows * e->ns_per_row / 1e6));
+	return json_pack("{s:I,s:o,s:o}", "compute_tokens", (json_int_t)rows, "compute_ms",
+		e->ns_per_row == 0 && rows > 0 ? json_null() : json_real(rows * e->ns_per_row / 1e6),
+		"slower_tiers", slower_tiers(e, hit));
 }
 
 static struct pfx_event *explain_prompt(struct pfx_engine *e, struct pfx_request *r)

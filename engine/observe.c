@@ -89,6 +89,15 @@ void pfx_observe_take(struct pfx_engine *e, struct pfx_request *r, int failed,
 	out->kept = r->path == NULL || r->unshared ? 0 : pfx_path_len(r->path);
 	out->whole = r->missed && r->miss == PFX_MISS_NONE;
 	out->admission = r->admission;
+	/* A put is not a use. */
+	if (r->job->prefix != NULL && r->job->kind != PFX_JOB_PREFIX_PUT) {
+		pfx_name_set(&out->named, r->job->prefix, r->job->prefix_len);
+	}
+	if (r->job->session != NULL && pfx_recorder_is_on(e->observer->recorder)) {
+		out->session = pfx_memdup(r->job->session, r->job->session_len);
+		out->session_len = r->job->session_len;
+	}
+	out->last_turn = r->job->last_turn;
 	out->tokens = r->tokens;
 	memset(&r->tokens, 0, sizeof(r->tokens));
 }
@@ -188,7 +197,7 @@ static void count(struct pfx_engine *e, const struct pfx_observed *seen)
 	pfx_ceiling_look(o->ceiling, &ask, &row.ceiling, &row.ceiling_of);
 	/* What no cache can answer was asked for all the same. */
 	row.ceiling_of += seen->counted - seen->limit;
-	pfx_hits_add(o->hits, &f->owner, NULL, &row, now);
+	pfx_hits_add(o->hits, &f->owner, seen->named.len > 0 ? &seen->named : NULL, &row, now);
 	pfx_hot_add(o->hot, &f->owner, o->digests, seen->counted / b, seen->tokens.v, seen->counted,
 		&row, now);
 	if (ask.n_blocks > 0) {
@@ -221,8 +230,12 @@ static void give_to_recorder(struct pfx_engine *e, struct pfx_observed *seen)
 		.tokens = seen->tokens.v,
 		.n_prompt = seen->facts.n_prompt,
 		.n_reply = seen->facts.usage.completion_tokens,
+		.session = seen->session,
+		.session_len = seen->session_len,
+		.last_turn = seen->last_turn,
 	};
 
+	seen->session = NULL;
 	memset(&seen->tokens, 0, sizeof(seen->tokens));
 	pfx_recorder_add(e->observer->recorder, &r);
 }
@@ -238,6 +251,7 @@ void pfx_observe_end(struct pfx_engine *e, struct pfx_observed *seen)
 		pfx_recorder_is_on(e->observer->recorder)) {
 		give_to_recorder(e, seen);
 	}
+	pfx_free(seen->session);
 	pfx_ids_free(&seen->tokens);
 }
 

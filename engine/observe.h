@@ -37,6 +37,10 @@ struct pfx_observed {
 	uint32_t limit;   /* prompt tokens that a cache may answer */
 	uint32_t kept;    /* tokens that others can match from now on */
 	uint64_t admission;
+	struct pfx_name named; /* the prefix that was put in front; empty: none */
+	char *session;         /* owned; NULL: none, or nobody records it */
+	size_t session_len;
+	int last_turn;
 	int whole;        /* nothing of the prompt was missed */
 };
 

@@ -124,7 +124,15 @@ void pfx_view_name_space(const struct pfx_engine *e, const struct pfx_space *spa
 
 const char *pfx_view_op(enum pfx_job_kind kind)
 {
-	return kind == PFX_JOB_WARM ? "warm" : kind == PFX_JOB_SCORE ? "score" : "generate";
+	switch (kind) {
+	case PFX_JOB_GENERATE: return "generate";
+	case PFX_JOB_SCORE: return "score";
+	case PFX_JOB_SESSION_OPEN: return "session.open";
+	case PFX_JOB_SESSION_APPEND: return "session.append";
+	case PFX_JOB_PIN: return "pin";
+	case PFX_JOB_PREFIX_PUT: return "prefix.put";
+	default: return "warm"; /* of those that run the model, the only one left */
+	}
 }
 
 const char *pfx_view_state(const struct pfx_request *r)

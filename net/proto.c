@@ -69,7 +69,7 @@ static const char *const op_names[] = {
 #define OPS_SESSION (OP(GENERATE) | OP(WARM) | OP(SESSION_OPEN) | OP(SESSION_APPEND) \
 	| OP(SESSION_CLOSE) | OP(END))
 #define OPS_PREFIX (OPS_RUN | OP(SESSION_OPEN) | OP(END) | OP(PIN) | OP(PREFIX_PUT) \
-	| OP(PREFIX_GET) | OP(PREFIX_DELETE))
+	| OP(PREFIX_GET) | OP(PREFIX_DELETE) | OP(EXPLAIN))
 
 const char *pfx_op_name(enum pfx_op op)
 {

@@ -247,6 +247,33 @@ ok(t["cached_tokens"] <= t["ceiling_tokens"]["hit"] <= t["ceiling_tokens"]["of"]
    "the first of them misses in an unlimited cache, too", t)
 server.stop()
 
+# ---- names ----
+server, c = start()
+path = os.path.join(tmp.name, "named.jsonl")
+c.ask(op="trace", id=1, action="start", path=path)
+same(c.ask(op="prefix.put", id=1, prefix="manual", tokens=ids(60))["event"], "prefix", "a named prefix")
+for i in range(3):
+    c.ask(op="warm", id=1, prefix="manual", tokens=ids(10))
+h = c.ask(op="hits", id=1)
+same([(r["name"], r["requests"], r["prompt_tokens"], r["cached_tokens"]) for r in h["named"]],
+     [("manual", 3, 210, 120)], "hits by named prefix")
+x = c.ask(op="explain", id=1, prefix="manual", tokens=[5, 6, 7])
+same((x["prompt_tokens"], x["cached_tokens"]), (63, 60), "explain with a named prefix")
+ok("manual in (default)" in subprocess.run([CTL, "-s", server.address, "hits"], capture_output=True,
+                                           text=True).stdout, "prefixctl hits names it")
+c.ask(op="session.open", id=1, session="bob")
+for turn in range(3):
+    r = c.ask(op="generate", id=1, session="bob", prompt="Hello again", max_tokens=4, stream=False,
+              ignore_eos=True, last_turn=turn == 2)
+    same(r["event"], "done", "turn %d" % turn)
+c.ask(op="trace", id=1, action="stop")
+lines = [json.loads(x) for x in open(path)]
+same(["session" in x for x in lines], [False] * 3 + [True] * 3, "sessions stand in a trace")
+same([len({x["session"] for x in lines[3:]}), [x.get("last_turn", False) for x in lines]],
+     [1, [False] * 5 + [True]], "... one name for each, and its last turn")
+ok("bob" not in open(path).read(), "... not by their names")
+server.stop()
+
 # ---- a trace, replayed ----
 server, c = start()
 path = os.path.join(tmp.name, "t.jsonl")

@@ -367,6 +367,17 @@ static void put_estimate(const json_t *estimate)
 	}
 }
 
+static void put_slower(const json_t *list)
+{
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const json_t *o = json_array_get(list, i);
+
+		printf("  from %-11s %.2f ms for %lld tokens; computing them %.2f ms: %s\n",
+			pfx_ctl_str(o, "tier"), pfx_ctl_real(o, "copy_ms"), pfx_ctl_int(o, "tokens"),
+			pfx_ctl_real(o, "compute_ms"), pfx_ctl_str(o, "better"));
+	}
+}
+
 static int tell_explain(const struct pfx_ctl *ctl, const json_t *reply)
 {
 	const json_t *spans = json_object_get(reply, "spans");
@@ -384,6 +395,7 @@ static int tell_explain(const struct pfx_ctl *ctl, const json_t *reply)
 	}
 	put_miss(json_object_get(reply, "miss"));
 	put_estimate(json_object_get(reply, "estimate"));
+	put_slower(json_object_get(json_object_get(reply, "estimate"), "slower_tiers"));
 	for (size_t i = 0; i < json_array_size(elsewhere); i++) {
 		const json_t *o = json_array_get(elsewhere, i);
 
