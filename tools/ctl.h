@@ -115,6 +115,9 @@ int pfx_ctl_width(void);
 /* usage, timing and miss of a `done`, to standard error. */
 void pfx_ctl_tell_usage(const json_t *done);
 
+/* ctl_term.c: whether ncurses knows the terminal that TERM names. */
+int pfx_ctl_terminal_known(void);
+
 /* ctl_top.c */
 int pfx_ctl_top(struct pfx_ctl *ctl, struct pfx_client *client);
 

@@ -364,10 +364,13 @@ static void on_key(struct top *t, int key)
 
 static int watch_on_screen(struct top *t)
 {
-	/* Not initscr, which ends the program where the terminal is not known. */
-	SCREEN *screen = newterm(NULL, stdout, stdin);
+	SCREEN *screen = NULL;
 	int rc = 0, key;
 
+	/* Not initscr, which ends the program where the terminal is not known. */
+	if (pfx_ctl_terminal_known()) {
+		screen = newterm(NULL, stdout, stdin);
+	}
 	if (screen == NULL) {
 		t->count = t->count < 0 ? 1 : t->count;
 		return watch_as_lines(t);
