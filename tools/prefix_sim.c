@@ -24,6 +24,7 @@ enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 #define SIZES_MAX 1000u
 #define BLOCKS_MAX (UINT32_MAX / 2)
 #define AT_ONCE_MAX 65536u
+#define AHEAD_MAX 1000u
 
 const char *argp_program_version = "prefix-sim " PACKAGE_VERSION;
 
@@ -179,7 +180,30 @@ static double bytes(struct argp_state *state, const char *option, const char *ar
 		(unit == NULL ? 1 : (double)(1ull << 10 * (unit - units + 1)));
 }
 
-enum { KEY_ENDS = 256, KEY_AT_ONCE, KEY_BLOCK_BYTES, KEY_TOKEN_BYTES };
+static enum pfx_save save_named(struct argp_state *state, const char *arg)
+{
+	static const char *const names[] = { "off", "reused", "all" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (strcmp(names[i], arg) == 0) {
+			return (enum pfx_save)i;
+		}
+	}
+	argp_error(state, "--save: \"%s\" is not one of off, reused, all", arg);
+	return PFX_SAVE_OFF;
+}
+
+static uint32_t blocks(struct argp_state *state, const char *option, const char *arg)
+{
+	uint64_t n = number(arg, BLOCKS_MAX / 2);
+
+	if (n == 0) {
+		argp_error(state, "%s: \"%s\" is not a number of blocks", option, arg);
+	}
+	return (uint32_t)n;
+}
+
+enum { KEY_ENDS = 256, KEY_AT_ONCE, KEY_AHEAD, KEY_HOST, KEY_DISK, KEY_SAVE, KEY_BLOCK_BYTES, KEY_TOKEN_BYTES };
 
 static error_t on_option(int key, char *arg, struct argp_state *state)
 {
@@ -210,6 +234,21 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--at-once: \"%s\" is not a number from 1 to %u", arg, AT_ONCE_MAX);
 		}
 		return 0;
+	case KEY_AHEAD:
+		sim->ahead = (uint32_t)number(arg, AHEAD_MAX);
+		if (sim->ahead == 0) {
+			argp_error(state, "--look-ahead: \"%s\" is not a number from 1 to %u", arg, AHEAD_MAX);
+		}
+		return 0;
+	case KEY_HOST:
+		sim->host = blocks(state, "--host", arg);
+		return 0;
+	case KEY_DISK:
+		sim->disk = blocks(state, "--disk", arg);
+		return 0;
+	case KEY_SAVE:
+		sim->save = save_named(state, arg);
+		return 0;
 	case KEY_BLOCK_BYTES:
 		sim->block_bytes = bytes(state, "--block-bytes", arg);
 		return 0;
@@ -233,10 +272,17 @@ static const struct argp_option options[] = {
 	{ "trace", 't', "FILE", 0, "requests, one JSON object a line with hash_ids; - is standard input", 0 },
 	{ "capacity", 'c', "N[,N...]", 0, "sizes of the cache in the trace's blocks, also ranges: "
 		"1000:16000:*2, 1000:5000:+500; without it, the powers of two up to all of them", 0 },
+	{ "device", 0, NULL, OPTION_ALIAS, NULL, 0 },
+	{ "host", KEY_HOST, "N", 0, "blocks of host memory behind these; with it or --disk room is made "
+		"before a request and not after it, as by a server", 0 },
+	{ "disk", KEY_DISK, "N", 0, "blocks on disk", 0 },
+	{ "save", KEY_SAVE, "off|reused|all", 0, "what goes to disk by itself; default: reused", 0 },
 	{ "policy", 'p', "NAME[,NAME...]", 0, "which to try, of those listed below; default: all", 0 },
 	{ "ends", KEY_ENDS, NULL, 0, "tell the cache which request is its conversation's last, as a "
 		"client would; what a trace says of it itself (last_turn) is told anyway", 0 },
 	{ "at-once", KEY_AT_ONCE, "N", 0, "requests that hold their blocks at the same time", 0 },
+	{ "look-ahead", KEY_AHEAD, "N", 0, "beside each policy, the same with the next N requests known: "
+		"they wait, and what they need is kept", 0 },
 	{ "bytes-per-token", KEY_TOKEN_BYTES, "SIZE", 0, "tell sizes in bytes, too (23040 for "
 		"SmolLM2-135M); the trace must tell how long its inputs are", 0 },
 	{ "block-bytes", KEY_BLOCK_BYTES, "SIZE", 0, "the same, of a block of the trace", 0 },
@@ -269,6 +315,7 @@ static void read_options(struct sim *sim, int argc, char **argv)
 
 	sim->sizes = pfx_xcalloc(SIZES_MAX, sizeof(*sim->sizes));
 	sim->at_once = 1;
+	sim->save = PFX_SAVE_REUSED;
 	for (size_t i = 0; i < N_POLICIES; i++) {
 		add_column(sim, &policies[i]);
 	}
@@ -298,6 +345,32 @@ static void show_progress(void *arg, uint32_t n_requests)
 	}
 }
 
+/* The columns are the policies asked for, and each that goes through the tree again, with a
+ * look ahead. */
+static void finish_columns(struct sim *sim)
+{
+	uint32_t n = 0;
+	struct sim_column asked[N_POLICIES];
+
+	memcpy(asked, sim->columns, sim->n_columns * sizeof(asked[0]));
+	for (uint32_t i = 0; i < sim->n_columns; i++) {
+		struct pfx_run_opts *o = &asked[i].opts;
+
+		o->at_once = sim->at_once;
+		o->host = sim->host;
+		o->disk = sim->disk;
+		o->save = sim->save;
+		sim->columns[n++] = asked[i];
+		if (sim->ahead > 0 && o->kind == PFX_RUN_TREE) {
+			o->ahead = sim->ahead;
+			sim->columns[n] = asked[i];
+			snprintf(sim->columns[n++].name, sizeof(asked[i].name), "%.20s+ahead",
+				asked[i].name);
+		}
+	}
+	sim->n_columns = n;
+}
+
 /* What the real tree did must be what the curve says of leaf LRU. */
 static int check_curve(const struct sim *sim)
 {
@@ -325,10 +398,13 @@ static int run_all(struct sim *sim)
 	sim->results = pfx_xcalloc(n, sizeof(*sim->results));
 	sim->lru = pfx_xcalloc((size_t)sim->trace.n_distinct + 1, sizeof(*sim->lru));
 	for (uint32_t c = 0; c < sim->n_columns; c++) {
-		sim->columns[c].opts.at_once = sim->at_once;
 		for (uint32_t k = 0; k < sim->n_sizes; k++) {
 			opts[c * sim->n_sizes + k] = sim->columns[c].opts;
 			opts[c * sim->n_sizes + k].capacity = sim->sizes[k];
+			/* Those that know no tiers have one as large as all of them. */
+			if (sim->columns[c].opts.kind != PFX_RUN_TREE) {
+				opts[c * sim->n_sizes + k].capacity += sim->host + sim->disk;
+			}
 		}
 	}
 	rc = pfx_curve_lru(&sim->trace, sim->lru);
@@ -381,6 +457,7 @@ static int run(struct sim *sim)
 	if (sim->n_sizes == 0) {
 		default_sizes(sim);
 	}
+	finish_columns(sim);
 	if (run_all(sim) < 0) {
 		return EXIT_FAILED;
 	}

@@ -36,17 +36,22 @@ struct pfx_run_opts {
 	enum pfx_policy policy; /* of a tree */
 	uint32_t capacity;      /* blocks */
 	/*
-	 * Of a tree: requests that hold their blocks at the same time. From 2 on a request lets
-	 * go when so many others began after it (earlier when there is no room otherwise), what
-	 * it holds takes room, and room is made before a request and not after it: as a server
-	 * does.
+	 * What follows is of a tree. Requests that hold their blocks at the same time: from 2 on a
+	 * request lets go when so many others began after it (earlier when there is no room
+	 * otherwise), what it holds takes room, and room is made before a request and not after it,
+	 * as a server does. So it is with slower tiers, too.
 	 */
 	uint32_t at_once;
-	int check; /* of a tree: pfx_cache_check now and then; PFX_E_FORMAT when it finds something */
+	uint32_t ahead;      /* requests that wait already, and whose blocks are kept for them */
+	uint32_t host, disk; /* blocks of the slower tiers, behind `capacity` on the device; 0: none */
+	enum pfx_save save;
+	int check; /* pfx_cache_check now and then; PFX_E_FORMAT when it finds something */
 };
 
 struct pfx_run_result {
-	uint64_t hits;
+	uint64_t hits;             /* blocks, of all tiers */
+	uint64_t tier[PFX_TIERS];  /* the same, by where they lay */
+	uint64_t spilled, saved;   /* blocks copied from the device to host memory, and to disk */
 	uint64_t refused; /* requests that found no room, even alone */
 };
 

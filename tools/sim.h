@@ -16,7 +16,9 @@ struct sim {
 	const char *trace_path, *plot_path;
 	int json;
 	int ends;                       /* derive last turns */
-	uint32_t at_once;
+	uint32_t at_once, ahead;
+	uint32_t host, disk;            /* blocks */
+	enum pfx_save save;
 	double block_bytes;             /* 0: not told */
 	double token_bytes;             /* the same */
 	uint32_t *sizes;                /* blocks */
@@ -35,13 +37,18 @@ static inline double sim_rate(const struct sim *sim, uint64_t hits)
 	return (double)hits / (double)pfx_trace_refs(&sim->trace);
 }
 
+static inline int sim_has_tiers(const struct sim *sim)
+{
+	return sim->host > 0 || sim->disk > 0;
+}
+
 /* Does the exact curve tell what this column has? */
 static inline int sim_is_exact(const struct sim *sim, uint32_t column)
 {
 	const struct pfx_run_opts *o = &sim->columns[column].opts;
 
 	return o->kind == PFX_RUN_TREE && o->policy == PFX_POLICY_LRU && o->at_once <= 1 &&
-		sim->trace.n_last_turns == 0;
+		o->ahead == 0 && o->host == 0 && o->disk == 0 && sim->trace.n_last_turns == 0;
 }
 
 /* tools/sim_report.c */

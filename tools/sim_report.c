@@ -113,6 +113,48 @@ static void print_head(const struct sim *sim)
 	printf("\n");
 }
 
+/* As wide as its head. */
+static void print_rate(const struct sim *sim, uint32_t column, uint32_t size)
+{
+	size_t width = strlen(sim->columns[column].name);
+
+	printf(" %*.2f", width > 9 ? (int)width : 9, sim_rate(sim, result_of(sim, column, size)->hits) * 100);
+}
+
+/* Where the hits were, and what had to be copied for them. */
+static void print_tiers(const struct sim *sim)
+{
+	static const char *const what[] = { "device", "host", "disk", "spilled", "fetched", "loaded",
+		"saved" };
+
+	printf("\nBehind the device %u blocks in host memory and %u on disk; hits by tier in %%, copies in %s\n"
+		"%10s %13s", sim->host, sim->disk, sim->block_bytes > 0 ? "bytes" : "blocks", "capacity", "");
+	for (size_t i = 0; i < sizeof(what) / sizeof(what[0]); i++) {
+		printf(" %9s", what[i]);
+	}
+	printf("\n");
+	for (uint32_t c = 0; c < sim->n_columns; c++) {
+		for (uint32_t k = 0; k < sim->n_sizes && sim->columns[c].opts.kind == PFX_RUN_TREE; k++) {
+			const struct pfx_run_result *r = result_of(sim, c, k);
+			uint64_t moved[] = { r->spilled, r->tier[PFX_TIER_HOST], r->tier[PFX_TIER_DISK],
+				r->saved };
+
+			printf("%10u %13s", sim->sizes[k], sim->columns[c].name);
+			for (int t = 0; t < PFX_TIERS; t++) {
+				printf(" %9.2f", sim_rate(sim, r->tier[t]) * 100);
+			}
+			for (size_t i = 0; i < sizeof(moved) / sizeof(moved[0]); i++) {
+				if (sim->block_bytes > 0) {
+					print_bytes(sim, " ", (double)moved[i], 9, "");
+				} else {
+					printf(" %9llu", (unsigned long long)moved[i]);
+				}
+			}
+			printf("\n");
+		}
+	}
+}
+
 void sim_print_table(const struct sim *sim)
 {
 	print_head(sim);
@@ -122,8 +164,7 @@ void sim_print_table(const struct sim *sim)
 			print_bytes(sim, " ", sim->sizes[k], 10, "");
 		}
 		for (uint32_t c = 0; c < sim->n_columns; c++) {
-			printf(" %*.2f", strlen(sim->columns[c].name) > 9 ? (int)strlen(sim->columns[c].name)
-				: 9, sim_rate(sim, result_of(sim, c, k)->hits) * 100);
+			print_rate(sim, c, k);
 		}
 		printf("\n");
 	}
@@ -132,7 +173,11 @@ void sim_print_table(const struct sim *sim)
 		print_bytes(sim, " ", sim->trace.n_distinct, 10, "");
 	}
 	printf(" %9.2f\n", ceiling_of(sim) * 100);
-	print_needs(sim);
+	if (sim_has_tiers(sim)) {
+		print_tiers(sim);
+	} else {
+		print_needs(sim);
+	}
 }
 
 /* ---- JSON ---- */
@@ -166,6 +211,15 @@ static void print_json_needs(const struct sim *sim)
 	}
 }
 
+static void print_json_tiers(const struct sim *sim, const struct pfx_run_result *r)
+{
+	printf(",\"tiers\":{\"device\":%.6f,\"host\":%.6f,\"disk\":%.6f},\"moved\":{\"spilled\":%llu,"
+		"\"fetched\":%llu,\"loaded\":%llu,\"saved\":%llu}", sim_rate(sim, r->tier[PFX_TIER_DEVICE]),
+		sim_rate(sim, r->tier[PFX_TIER_HOST]), sim_rate(sim, r->tier[PFX_TIER_DISK]),
+		(unsigned long long)r->spilled, (unsigned long long)r->tier[PFX_TIER_HOST],
+		(unsigned long long)r->tier[PFX_TIER_DISK], (unsigned long long)r->saved);
+}
+
 void sim_print_json(const struct sim *sim)
 {
 	const struct pfx_trace *t = &sim->trace;
@@ -179,7 +233,10 @@ void sim_print_json(const struct sim *sim)
 			if (sim->block_bytes > 0) {
 				printf(",\"bytes\":%.0f", sim->sizes[k] * sim->block_bytes);
 			}
-			if (sim->at_once > 1) {
+			if (sim_has_tiers(sim) && sim->columns[c].opts.kind == PFX_RUN_TREE) {
+				print_json_tiers(sim, result_of(sim, c, k));
+			}
+			if (sim->at_once > 1 || sim_has_tiers(sim)) {
 				printf(",\"refused\":%llu",
 					(unsigned long long)result_of(sim, c, k)->refused);
 			}
@@ -187,9 +244,11 @@ void sim_print_json(const struct sim *sim)
 		}
 	}
 	printf("],\"requests\":%u,\"blocks\":%llu,\"distinct\":%u,\"block_tokens\":%u,\"last_turns\":%u,"
-		"\"need\":[", t->n_requests, (unsigned long long)pfx_trace_refs(t), t->n_distinct,
-		pfx_trace_block_tokens(t), t->n_last_turns);
-	print_json_needs(sim);
+		"\"host\":%u,\"disk\":%u,\"need\":[", t->n_requests, (unsigned long long)pfx_trace_refs(t), t->n_distinct,
+		pfx_trace_block_tokens(t), t->n_last_turns, sim->host, sim->disk);
+	if (!sim_has_tiers(sim)) {
+		print_json_needs(sim);
+	}
 	printf("]}\n");
 }
 
