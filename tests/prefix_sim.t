@@ -52,6 +52,7 @@ is "JSON: bytes" "$("$sim" -t "$trace" -c 128 -p lru --block-bytes 8M -j)" \
 printf '{"input_length":40,"hash_ids":[1,2,3]}\n{"input_length":17,"hash_ids":[4,5]}\n' >"$dir/lengths"
 is "bytes a token" "$("$sim" -t "$dir/lengths" -c 4 -p lru --bytes-per-token 1K)" '*of 16 tokens*64.0 KiB*'
 is "at once" "$("$sim" -t "$trace" -c 150 -p lru --at-once 4 -j)" '*"refused":[0-9]*}*'
+is "a look ahead stands beside" "$("$sim" -t "$trace" -c 150 -p lru,belady --look-ahead 4)" '*lru lru+ahead *belady*'
 is "sizes of its own accord" "$("$sim" -t "$trace" -p lru)" '*
         64 *
       4096 *'
@@ -71,6 +72,9 @@ done
 fails "a size in no unit" 2 '*"3X" is not a number of bytes*' -t "$trace" --block-bytes 3X
 fails "bytes a token, of a trace without lengths" 1 '*does not tell how many tokens*' \
 	-t "$trace" --bytes-per-token 4
+fails "no look" 2 '*"0" is not a number from 1*' -t "$trace" --look-ahead 0
+fails "no host" 2 '*"few" is not a number of blocks*' -t "$trace" --host few
+fails "saved how" 2 '*"some" is not one of off, reused, all*' -t "$trace" --save some
 fails "none at once" 2 '*"0" is not a number from 1*' -t "$trace" --at-once 0
 fails "no file" 1 "*$dir/none: No such file*" -t "$dir/none"
 : >"$dir/empty"

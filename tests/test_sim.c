@@ -262,6 +262,28 @@ static void test_at_once(struct pfx_rng *rng)
 	pfx_trace_free(&t);
 }
 
+/* Who knows what waits loses nothing by it where all else is leaf LRU. */
+static void test_ahead(struct pfx_rng *rng)
+{
+	struct pfx_trace t = PFX_TRACE_INIT;
+
+	make_up(&t, rng);
+	for (uint32_t capacity = 40; capacity <= 160; capacity *= 2) {
+		struct pfx_run_opts opts[] = { opts_of("lru", capacity), opts_of("lru", capacity),
+			opts_of("belady", capacity) };
+		struct pfx_run_result r[3];
+
+		opts[1].ahead = 6;
+		opts[1].check = 1;
+		pfx_replay(&t, opts, 3, r, NULL, NULL);
+		ok(r[1].hits + pfx_trace_refs(&t) / 200 >= r[0].hits && r[1].hits <= r[2].hits,
+			"6 ahead in %u blocks: %llu hits, blind %llu, belady %llu", capacity,
+			(unsigned long long)r[1].hits, (unsigned long long)r[0].hits,
+			(unsigned long long)r[2].hits);
+	}
+	pfx_trace_free(&t);
+}
+
 static void test_fields(void)
 {
 	struct pfx_trace t = PFX_TRACE_INIT;
@@ -389,6 +411,7 @@ int main(void)
 	test_ends();
 	test_curve(&rng);
 	test_at_once(&rng);
+	test_ahead(&rng);
 	test_sample(top != NULL ? top : ".");
 	for (size_t i = 0; i < sizeof(wholes) / sizeof(wholes[0]); i++) {
 		if (folder != NULL && *folder != '\0') {
