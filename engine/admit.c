@@ -296,7 +296,8 @@ static int admit_one(struct pfx_engine *e, struct pfx_request *r)
 
 void pfx_admit(struct pfx_engine *e)
 {
-	while (!pfx_list_empty(&e->waiting) && e->n_active < e->info.max_requests) {
+	while (!pfx_list_empty(&e->waiting) && e->n_active < e->info.max_requests &&
+		e->starving == 0) {
 		if (!admit_one(e, pfx_container_of(e->waiting.next, struct pfx_request, link))) {
 			break;
 		}
@@ -339,6 +340,9 @@ void pfx_admit_preempt(struct pfx_engine *e, struct pfx_request *r)
 	r->preempted++;
 	pfx_end_release_followers(e, r);
 	e->progress++;
+	if (e->starving == r->admission) {
+		e->starving = 0;
+	}
 	pfx_list_remove(&r->link);
 	pfx_fetch_abandon(e, r);
 	pfx_path_close(r->path);

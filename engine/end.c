@@ -28,6 +28,9 @@ static void detach(struct pfx_engine *e, struct pfx_request *r)
 	e->progress++;
 	pfx_list_remove(&r->link);
 	pfx_fetch_abandon(e, r);
+	if (e->starving == r->admission) {
+		e->starving = 0;
+	}
 	pfx_path_close(r->path);
 	r->path = NULL;
 	pfx_space_release(r->space);

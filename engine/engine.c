@@ -24,7 +24,7 @@ enum {
 	DEFAULT_QUEUE_MAX = 1024,
 	OUT_ROWS_MAX = 64,
 	TEMPLATE_FILE_MAX = 4 << 20,
-	CLOSE_MS = 5000, /* that a store may take to come back, at the end */
+	CLOSE_MS = 1000, /* that a store may take to come back, at the end */
 };
 
 static void default_u32(uint32_t *to, uint32_t otherwise)

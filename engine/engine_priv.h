@@ -176,6 +176,11 @@ struct pfx_engine {
 	uint64_t next_lease;
 	uint32_t n_leases;
 	uint64_t next_admission;
+	/*
+	 * The oldest request (by admission) that waits for room until copies have ended; 0: none.
+	 * Younger ones take no block before it has its own.
+	 */
+	uint64_t starving;
 	uint64_t progress, slept_at; /* raised by all that moves something; its value at a turn's begin */
 	uint64_t last_end_ns, looked_ns;
 	double ns_per_row; /* smoothed cost of a prompt row; 0: not known yet */

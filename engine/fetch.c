@@ -17,7 +17,7 @@
 #define PATIENCE_MAX_NS 5000000000u
 /* A store that has been at one record for so long is not asked for more. */
 #define STUCK_NS 100000000u
-/* After a request waited in vain, none asks the store for so long. */
+/* After a request waited in vain for such a one, none asks the store for so long. */
 #define LATE_PAUSE_NS 1000000000u
 
 /* ---- is it worth it? ---- */
@@ -175,6 +175,23 @@ void pfx_fetch_abandon(struct pfx_engine *e, struct pfx_request *r)
 	r->fetch_to = 0;
 }
 
+static void log_failure(const struct pfx_order *o)
+{
+	static struct pfx_log_rate rate;
+	uint64_t held;
+
+	if (!pfx_log_rate(&rate, &held)) {
+		return;
+	}
+	if (o->result == PFX_E_FORMAT || o->result == PFX_E_TRUNCATED) {
+		pfx_warn("engine", "a record of the store is damaged and dropped; what it had is computed "
+			"suppressed=%llu", (unsigned long long)held);
+	} else {
+		pfx_warn("engine", "a block cannot be brought to the device and is computed: %s "
+			"suppressed=%llu", pfx_strerror(o->result), (unsigned long long)held);
+	}
+}
+
 void pfx_fetch_take(struct pfx_engine *e, struct pfx_order *o)
 {
 	struct pfx_tiers *t = &e->tiers;
@@ -188,6 +205,9 @@ void pfx_fetch_take(struct pfx_engine *e, struct pfx_order *o)
 		t->missed_loads += load && o->result == -ENOENT;
 		t->failed_loads += load && o->result != -ENOENT;
 		t->failed_fetches += !load;
+		if (!load || o->result != -ENOENT) {
+			log_failure(o);
+		}
 	}
 	if (o->owner == NULL) {
 		pfx_mover_free(t->mover, o);
@@ -306,13 +326,17 @@ static int any_under_way(const struct pfx_request *r)
 
 static void fetch(struct pfx_engine *e, struct pfx_request *r)
 {
+	struct pfx_mover_rates rates;
 	int given = 1;
 
 	publish(e, r);
 	look_for_failure(e, r);
 	if (pfx_request_len(r) < r->fetch_to && pfx_clock_ns() > r->fetch_by_ns) {
 		e->tiers.late++;
-		e->tiers.loads_after_ns = pfx_clock_ns() + LATE_PAUSE_NS;
+		pfx_mover_rates(e->tiers.mover, &rates);
+		if (rates.load_wait_ns > STUCK_NS) {
+			e->tiers.loads_after_ns = pfx_clock_ns() + LATE_PAUSE_NS;
+		}
 		r->fetch_torn = 1;
 		cut(e, r, pfx_request_len(r) / e->info.block_tokens);
 	}

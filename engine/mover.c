@@ -200,7 +200,7 @@ static void *move_main(void *arg)
 /* ---- the loader threads ---- */
 
 /*
- * The key is copied before, for an order that is withdrawn is freed. Once the bytes are here
+ * One record, with the lock held at begin and end. The key is copied before, for an order that is withdrawn is freed. Once the bytes are here
  * the order is either gone or takes its course.
  */
 static void load(struct pfx_mover *m, struct loader *l)
@@ -225,11 +225,13 @@ static void load(struct pfx_mover *m, struct loader *l)
 	if (rc == 0) {
 		rc = write_device(m, o->device, l->buffer);
 	}
+	if (rc == 0) {
+		pthread_mutex_lock(&m->lock);
+		smooth(&m->rates.load_ns_per_block, (pfx_clock_ns() - l->since_ns) / m->n_loaders);
+		pthread_mutex_unlock(&m->lock);
+	}
 	finish(m, o, rc);
 	pthread_mutex_lock(&m->lock);
-	if (rc == 0) {
-		smooth(&m->rates.load_ns_per_block, (pfx_clock_ns() - l->since_ns) / m->n_loaders);
-	}
 }
 
 static void *load_main(void *arg)

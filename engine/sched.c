@@ -18,7 +18,7 @@
 /* Prompt rows that a step takes at least while others decode, however slow the device. */
 #define CHUNK_MIN 16u
 /* How long the last saves may take at a shutdown, and what the store has in hand then. */
-#define LAST_SAVES_MS 10000u
+#define LAST_SAVES_MS 8000u
 
 /* ---- planning ---- */
 
@@ -39,7 +39,7 @@ static int drop_partial_block(struct pfx_engine *e, struct pfx_request *r)
 	r->alone_retry = 1;
 	/* Asked of the tree: what is not published is lost with the path. */
 	pfx_cache_match(e->cache, r->space, r->tokens.v, pfx_request_len(r), &hit);
-	whole = hit.tokens / e->info.block_tokens * e->info.block_tokens;
+	whole = hit.tier_tokens[PFX_TIER_DEVICE] / e->info.block_tokens * e->info.block_tokens;
 	if (pfx_path_open(e->cache, r->space, r->tokens.v, whole, NULL, &path) != 0) {
 		return 0;
 	}
@@ -75,9 +75,15 @@ int pfx_sched_reserve(struct pfx_engine *e, struct pfx_request *r, uint32_t upto
 	struct pfx_block_copy copy;
 	int rc;
 
+	if (e->starving != 0 && e->starving < r->admission) {
+		return -EAGAIN;
+	}
 	for (;;) {
 		rc = pfx_path_reserve(r->path, upto, &copy);
 		if (rc == 0) {
+			if (e->starving == r->admission) {
+				e->starving = 0;
+			}
 			/* A copy that was asked for before and not made yet still stands. */
 			if (copy.n > 0) {
 				r->copy = copy;
@@ -85,6 +91,7 @@ int pfx_sched_reserve(struct pfx_engine *e, struct pfx_request *r, uint32_t upto
 			return 0;
 		}
 		if (rc == -EAGAIN) {
+			e->starving = r->admission;
 			/* Its spills go out now, not in the next turn. */
 			pfx_tiers_spill(e);
 			return rc;
@@ -233,14 +240,13 @@ static void accept_request(struct pfx_engine *e, struct pfx_request *r)
 }
 
 /*
- * Whether the engine thread has nothing to do but wait: for work, for a lease's end, or, when
- * nothing moved in the last turn, for copies.
+ * Nothing moved in the last turn: what there is to do waits for copies or for a lease's end, or
+ * there is nothing.
  */
 static int idle_locked(const struct pfx_engine *e)
 {
 	return pfx_list_empty(&e->inbox) && !e->woken && !e->stopping &&
-		pfx_clock_ns() < e->lease_due_ns &&
-		((e->n_waiting == 0 && e->n_active == 0) || e->progress == e->slept_at);
+		pfx_clock_ns() < e->lease_due_ns && e->progress == e->slept_at;
 }
 
 /*

@@ -221,12 +221,63 @@ void pfx_control_save(struct pfx_engine *e, struct pfx_request *r)
 		answer(e, r, bad_request(r->job, why));
 		return;
 	}
+	pfx_list_push_back(&e->tiers.asking, &r->link);
+}
+
+static void move_all(struct pfx_list *from, struct pfx_list *to)
+{
+	while (!pfx_list_empty(from)) {
+		struct pfx_list *first = from->next;
+		pfx_list_remove(first);
+		pfx_list_push_back(to, first);
+	}
+}
+
+static int give_sync(struct pfx_engine *e)
+{
+	struct pfx_order *o = pfx_mover_order(e->tiers.mover, PFX_ORDER_SYNC);
+
+	if (o == NULL) {
+		return -ENOMEM;
+	}
+	if (pfx_mover_give(e->tiers.mover, o) != 0) {
+		pfx_mover_free(e->tiers.mover, o);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+/*
+ * What was asked for begins once no older save is under way and the writer has told of its
+ * older failures, which would else be taken for ours.
+ */
+static void asking_turn(struct pfx_engine *e)
+{
+	struct pfx_tiers *t = &e->tiers;
+
+	if (pfx_list_empty(&t->asking) || !pfx_list_empty(&t->savers) || t->clearing ||
+		!pfx_list_empty(&t->syncing) || pfx_mover_in_flight(t->mover, PFX_ORDER_SAVE) > 0) {
+		return;
+	}
+	if (give_sync(e) != 0) {
+		answer_all(e, &t->asking, PFX_FAULT_INTERNAL, "out of memory");
+		return;
+	}
+	t->clearing = 1;
+}
+
+/* What could not be saved a moment ago is tried as well. */
+static void begin_saving(struct pfx_engine *e)
+{
+	struct pfx_tiers *t = &e->tiers;
+
+	t->clearing = 0;
 	pfx_cache_want_saved(e->cache, NULL);
-	/* Also what could not be saved a moment ago is tried now. */
-	e->tiers.save_after_ns = 0;
-	e->tiers.save_error = 0;
-	e->tiers.all_saved = 0;
-	pfx_list_push_back(&e->tiers.savers, &r->link);
+	t->save_after_ns = 0;
+	t->save_error = 0;
+	t->all_saved = 0;
+	move_all(&t->asking, &t->savers);
+	e->progress++;
 }
 
 static void fail_savers(struct pfx_engine *e, struct pfx_list *list, int rc)
@@ -242,7 +293,6 @@ static void fail_savers(struct pfx_engine *e, struct pfx_list *list, int rc)
 static void savers_turn(struct pfx_engine *e)
 {
 	struct pfx_tiers *t = &e->tiers;
-	struct pfx_order *o;
 
 	if (pfx_list_empty(&t->savers) || !pfx_list_empty(&t->syncing)) {
 		return;
@@ -254,19 +304,11 @@ static void savers_turn(struct pfx_engine *e)
 	if (!t->all_saved || pfx_mover_in_flight(t->mover, PFX_ORDER_SAVE) > 0) {
 		return;
 	}
-	o = pfx_mover_order(t->mover, PFX_ORDER_SYNC);
-	if (o == NULL || pfx_mover_give(t->mover, o) != 0) {
-		if (o != NULL) {
-			pfx_mover_free(t->mover, o);
-		}
+	if (give_sync(e) != 0) {
 		fail_savers(e, &t->savers, -ENOMEM);
 		return;
 	}
-	while (!pfx_list_empty(&t->savers)) {
-		struct pfx_list *first = t->savers.next;
-		pfx_list_remove(first);
-		pfx_list_push_back(&t->syncing, first);
-	}
+	move_all(&t->savers, &t->syncing);
 }
 
 void pfx_store_synced(struct pfx_engine *e, int rc)
@@ -274,6 +316,10 @@ void pfx_store_synced(struct pfx_engine *e, int rc)
 	struct pfx_tiers *t = &e->tiers;
 	struct pfx_store_info info;
 
+	if (t->clearing) {
+		begin_saving(e);
+		return;
+	}
 	if (rc != 0) {
 		fail_savers(e, &t->syncing, rc);
 		return;
@@ -497,6 +543,7 @@ void pfx_control_store(struct pfx_engine *e, struct pfx_request *r)
 void pfx_store_jobs_turn(struct pfx_engine *e)
 {
 	savers_turn(e);
+	asking_turn(e);
 	chore_turn(e);
 }
 
@@ -505,6 +552,7 @@ void pfx_store_jobs_end(struct pfx_engine *e)
 	struct pfx_store_job *j = e->tiers.job;
 	uint64_t until = pfx_clock_ns() + CHORE_END_MS * 1000000ull;
 
+	answer_all(e, &e->tiers.asking, PFX_FAULT_SHUTTING_DOWN, "the server is shutting down");
 	answer_all(e, &e->tiers.savers, PFX_FAULT_SHUTTING_DOWN, "the server is shutting down");
 	answer_all(e, &e->tiers.syncing, PFX_FAULT_SHUTTING_DOWN, "the server is shutting down");
 	if (j == NULL) {

@@ -12,7 +12,7 @@
 #include "engine/gguf.h"
 
 #define STORE_BYTES_DEFAULT (16ull << 30)
-#define CLOSE_MS 10000 /* how long the writer may take over what waits, at the end */
+#define CLOSE_MS 5000 /* how long the writer may take over what waits, at the end */
 
 /*
  * All that changes a bit of KV: the model file (its tokenizer and template with it), what the

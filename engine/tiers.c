@@ -52,6 +52,7 @@ int pfx_tiers_open(struct pfx_engine *e, const struct pfx_gguf *g, char *err, si
 	struct pfx_tiers *t = &e->tiers;
 	int rc = 0;
 
+	pfx_list_init(&t->asking);
 	pfx_list_init(&t->savers);
 	pfx_list_init(&t->syncing);
 	if (e->opts.host_memory > 0) {
@@ -297,10 +298,21 @@ void pfx_tiers_give(struct pfx_engine *e)
 	if (t->mover == NULL || !pfx_tiers_spill(e) || t->store == NULL) {
 		return;
 	}
-	if (!t->held && give_deletes(e) && t->writer != NULL && pfx_clock_ns() >= t->save_after_ns) {
+	if (!t->held && give_deletes(e) && t->writer != NULL && pfx_list_empty(&t->asking) &&
+		pfx_clock_ns() >= t->save_after_ns) {
 		give_saves(e, most);
 	}
 	pfx_store_jobs_turn(e);
+}
+
+static int nothing_in_flight(const struct pfx_mover *m)
+{
+	uint32_t n = 0;
+
+	for (enum pfx_order_kind kind = 0; kind < PFX_ORDERS; kind++) {
+		n += pfx_mover_in_flight(m, kind);
+	}
+	return n == 0;
 }
 
 void pfx_tiers_last_saves(struct pfx_engine *e, uint32_t ms_max)
@@ -308,7 +320,7 @@ void pfx_tiers_last_saves(struct pfx_engine *e, uint32_t ms_max)
 	struct pfx_tiers *t = &e->tiers;
 	uint64_t until = pfx_clock_ns() + (uint64_t)ms_max * 1000000u, before;
 
-	if (t->writer == NULL) {
+	if (t->mover == NULL) {
 		return;
 	}
 	/* One more try, should the disk have been full. */
@@ -317,7 +329,7 @@ void pfx_tiers_last_saves(struct pfx_engine *e, uint32_t ms_max)
 		before = e->progress;
 		pfx_tiers_take(e);
 		pfx_tiers_give(e);
-		if (pfx_mover_in_flight(t->mover, PFX_ORDER_SAVE) == 0 && e->progress == before) {
+		if (e->progress == before && nothing_in_flight(t->mover)) {
 			return;
 		}
 		if (e->progress == before) {

@@ -30,7 +30,8 @@ struct pfx_tiers {
 	uint64_t save_after_ns, save_pause_ns;
 	int save_error;  /* the first failure since somebody asked for a save */
 	int all_saved;   /* radix/ had nothing more to save when it was last asked */
-	struct pfx_list savers, syncing; /* requests that wait for a save */
+	struct pfx_list asking, savers, syncing; /* requests that wait for a save, by how far it is */
+	int clearing;    /* a sync is under way whose only use is to be told of older errors */
 	struct pfx_store_job *job;       /* that uses the store on a thread of its own */
 	int stuck;                       /* such a job did not end with the engine */
 	int held;                        /* for its sake: no saves and no deletions */

@@ -189,7 +189,7 @@ static void test_round_trips(void)
 	good = finish(PFX_ORDER_LOAD, &staged) == 0 && finish(PFX_ORDER_LOAD, &staged) == 0;
 	ok(good && holds(8, 1) && holds(9, 2), "and back from the store");
 	pfx_mover_rates(mover, &rates);
-	ok(rates.load_ns_per_block > 0 && rates.load_wait_ns == 0, "a load was measured");
+	ok(rates.load_ns_per_block > 0, "a load was measured");
 	give(keyed(order(PFX_ORDER_LOAD, 10, PFX_ORDER_NO_BLOCK), 2));
 	is_int(finish(PFX_ORDER_LOAD, &staged), -ENOENT, "what is not there is not there");
 	give(keyed(order(PFX_ORDER_DELETE, 0, 0), 1));

@@ -1,0 +1,425 @@
+/*
+ * Promise 1 through the tiers: a prompt whose prefix comes from the device, from host memory
+ * or from the store after a restart has the bits of a cold one, for prefixes that end before,
+ * at and behind a block's edge, alone and in company; and what is counted is where it lay.
+ * Then what the store can do wrong: nothing of it is ever an answer, or a stall.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "persist/store.h"
+#include "tests/engine_util.h"
+#include "tests/tap.h"
+#include "tests/test_models.h"
+
+enum { REPLY = 3, CASES_MAX = 40 };
+
+static struct one {
+	uint32_t *tokens, prefix, n;
+	struct reply cold;
+} cases[CASES_MAX];
+static uint32_t n_cases;
+
+static struct suite {
+	const char *name, *model;
+	uint32_t block, n_vocab;
+	struct pfx_rng rng;
+} suite;
+
+static struct pfx_store *store;
+
+/* ---- asking ---- */
+
+/* Takes args. Returns the reply's kind; *out is to be freed. */
+static enum pfx_event_kind ask(struct pfx_engine *e, enum pfx_job_kind kind, json_t *args,
+	struct reply *out)
+{
+	struct pfx_job *job = pfx_job_new(kind);
+
+	job->args = args;
+	run(e, job, out);
+	return out->kind;
+}
+
+static long long ask_int(struct pfx_engine *e, enum pfx_job_kind kind, json_t *args,
+	const char *field)
+{
+	struct reply r;
+	long long n = -1;
+
+	if (ask(e, kind, args, &r) == PFX_EVENT_REPORT) {
+		n = json_integer_value(json_object_get(r.report, field));
+	} else {
+		printf("#   %s\n", r.message);
+	}
+	reply_free(&r);
+	return n;
+}
+
+static void evict(struct pfx_engine *e, const char *tier, int blocks)
+{
+	ask_int(e, PFX_JOB_EVICT, blocks < 0 ? json_pack("{s:s}", "tier", tier)
+		: json_pack("{s:s,s:i}", "tier", tier, "blocks", blocks), "blocks");
+}
+
+static struct pfx_engine *open_tiers(uint32_t host_blocks, struct pfx_store *s, enum pfx_saves saves)
+{
+	struct pfx_engine_opts opts = {
+		.model_path = suite.model,
+		.n_threads = 1,
+		.device_memory = 512u << 20,
+		.block_tokens = suite.block,
+		.logits_memory = 1u << 20,
+		.store = s,
+		.saves = saves,
+		.always_fetch = 1,
+		.max_requests = 16,
+	};
+
+	opts.host_memory = host_blocks > 0 ? 512u << 20 : 0;
+	return open_engine(&opts);
+}
+
+static void open_store(struct pfx_engine *like)
+{
+	struct pfx_store_shape shape = { .block_tokens = suite.block,
+		.kv_bytes = pfx_engine_info(like)->kv_bytes_per_token * suite.block };
+	struct pfx_store *inner;
+	char err[200];
+
+	if (pfx_store_mem_open(&inner, &shape, 2u << 30, err, sizeof(err)) != 0 ||
+		pfx_store_fault_open(&store, inner, suite.rng.state) != 0) {
+		printf("Bail out! %s\n", err);
+		exit(1);
+	}
+}
+
+/* ---- cases ---- */
+
+static void add_case(uint32_t prefix, uint32_t rest)
+{
+	struct one *c = &cases[n_cases++];
+
+	c->prefix = prefix;
+	c->n = prefix + rest;
+	c->tokens = malloc(c->n * sizeof(*c->tokens));
+	for (uint32_t i = 0; i < c->n; i++) {
+		c->tokens[i] = (uint32_t)pfx_rng_below(&suite.rng, suite.n_vocab);
+	}
+	/* No two share a prefix. */
+	c->tokens[0] = n_cases;
+}
+
+static void make_cases(const uint32_t *ks, uint32_t n_ks, const uint32_t *rests, uint32_t n_rests)
+{
+	n_cases = 0;
+	for (uint32_t i = 0; i < n_ks; i++) {
+		for (uint32_t d = 0; d < 3; d++) {
+			for (uint32_t j = 0; j < n_rests; j++) {
+				uint32_t prefix = ks[i] * suite.block + d - 1;
+				if (prefix > 0) {
+					add_case(prefix, rests[j]);
+				}
+			}
+		}
+	}
+}
+
+static void run_cold(struct pfx_engine *e)
+{
+	for (uint32_t i = 0; i < n_cases; i++) {
+		struct one *c = &cases[i];
+		run(e, token_job(PFX_JOB_GENERATE, c->tokens, c->n, REPLY), &c->cold);
+		flush(e);
+	}
+}
+
+static void warm_all(struct pfx_engine *e)
+{
+	struct reply r;
+
+	for (uint32_t i = 0; i < n_cases; i++) {
+		run(e, token_job(PFX_JOB_WARM, cases[i].tokens, cases[i].prefix, 0), &r);
+		reply_free(&r);
+	}
+}
+
+static int same_bits(const struct one *c, const struct reply *got)
+{
+	return got->kind == PFX_EVENT_DONE && got->n == c->cold.n &&
+		memcmp(got->digests, c->cold.digests, got->n * sizeof(*got->digests)) == 0 &&
+		got->usage.cached_device + got->usage.cached_host + got->usage.cached_disk +
+			got->usage.computed_tokens == c->n;
+}
+
+static uint32_t cached_in(const struct reply *r, int tier)
+{
+	return tier == 0 ? r->usage.cached_device : tier == 1 ? r->usage.cached_host
+		: r->usage.cached_disk;
+}
+
+static void run_alone(struct pfx_engine *e, int tier, const char *what)
+{
+	struct reply got;
+	int bad = 0, elsewhere = 0;
+
+	for (uint32_t i = 0; i < n_cases; i++) {
+		run(e, token_job(PFX_JOB_GENERATE, cases[i].tokens, cases[i].n, REPLY), &got);
+		bad += !same_bits(&cases[i], &got);
+		if (cached_in(&got, tier) != cases[i].prefix) {
+			elsewhere++;
+			printf("#   prefix %u of %u: device %u, host %u, disk %u, computed %u\n",
+				cases[i].prefix, cases[i].n, got.usage.cached_device, got.usage.cached_host,
+				got.usage.cached_disk, got.usage.computed_tokens);
+		}
+		reply_free(&got);
+	}
+	is_int(bad, 0, "%s: %s alone: the bits of %u cold ones", suite.name, what, n_cases);
+	is_int(elsewhere, 0, "... and all of each prefix was found there");
+	is_int(problems(e), 0, "... check");
+}
+
+static void run_together(struct pfx_engine *e, int tier, const char *what)
+{
+	struct reply got[CASES_MAX + 2], *wait[CASES_MAX + 2];
+	uint32_t other[20];
+	int bad = 0, elsewhere = 0;
+
+	for (uint32_t k = 0; k < 2; k++) {
+		for (uint32_t i = 0; i < 20; i++) {
+			other[i] = (i * 7 + k + 1) % suite.n_vocab;
+		}
+		start(e, token_job(PFX_JOB_GENERATE, other, 20, 40), wait[n_cases + k] = &got[n_cases + k]);
+	}
+	for (uint32_t i = 0; i < n_cases; i++) {
+		start(e, token_job(PFX_JOB_GENERATE, cases[i].tokens, cases[i].n, REPLY), wait[i] = &got[i]);
+	}
+	wait_all(e, wait, n_cases + 2);
+	for (uint32_t i = 0; i < n_cases; i++) {
+		bad += !same_bits(&cases[i], &got[i]);
+		elsewhere += cached_in(&got[i], tier) != cases[i].prefix;
+	}
+	for (uint32_t i = 0; i < n_cases + 2; i++) {
+		reply_free(&got[i]);
+	}
+	is_int(bad, 0, "%s: %s in a mixed batch: the bits of %u cold ones", suite.name, what, n_cases);
+	is_int(elsewhere, 0, "... and all of each prefix was found there");
+	is_int(problems(e), 0, "... check");
+}
+
+/* ---- the tiers ---- */
+
+static void test_device(struct pfx_engine *e)
+{
+	for (int together = 0; together < 2; together++) {
+		flush(e);
+		warm_all(e);
+		(together ? run_together : run_alone)(e, 0, "device hits");
+	}
+}
+
+static void test_host(void)
+{
+	struct pfx_engine *e = open_tiers(1, NULL, PFX_SAVES_OFF);
+	int bad = 0, split = 0;
+	struct reply got;
+
+	for (int together = 0; together < 2; together++) {
+		flush(e);
+		warm_all(e);
+		evict(e, "device", -1);
+		(together ? run_together : run_alone)(e, 1, "host hits");
+	}
+	/* In two tiers at once, and cut wherever the eviction happened to end. */
+	for (uint32_t i = 0; i < n_cases; i++) {
+		flush(e);
+		run(e, token_job(PFX_JOB_WARM, cases[i].tokens, cases[i].prefix, 0), &got);
+		reply_free(&got);
+		evict(e, "device", (int)pfx_rng_below(&suite.rng, cases[i].prefix / suite.block + 2));
+		run(e, token_job(PFX_JOB_GENERATE, cases[i].tokens, cases[i].n, REPLY), &got);
+		bad += !same_bits(&cases[i], &got) ||
+			got.usage.cached_device + got.usage.cached_host != cases[i].prefix;
+		split += got.usage.cached_device > 0 && got.usage.cached_host > 0;
+		reply_free(&got);
+	}
+	is_int(bad, 0, "%s: partly in host memory (%d times): the same bits", suite.name, split);
+	ok(split > 0, "... and some lay in both");
+	is_int(problems(e), 0, "... check");
+	flush(e);
+	is_int(stat_of(e, "tiers.host.free"), stat_of(e, "tiers.host.blocks"), "a flush frees the host tier");
+	is_int(stat_of(e, "tiers.device.free"), stat_of(e, "tiers.device.blocks"), "... and the device");
+	ok(stat_of(e, "tiers.host.spills") > 0 && stat_of(e, "tiers.host.fetches") > 0,
+		"spills and fetches are counted");
+	pfx_engine_close(e);
+}
+
+static void test_disk(void)
+{
+	struct pfx_engine *e = open_tiers(0, store, PFX_SAVES_REUSED);
+
+	warm_all(e);
+	ok(ask_int(e, PFX_JOB_SAVE, NULL, "records") >= (long long)n_cases,
+		"%s: save answers with what the store has", suite.name);
+	is_int(problems(e), 0, "... check");
+	pfx_engine_close(e);
+	for (int together = 0; together < 2; together++) {
+		/* Nothing is saved by it, so that the second round finds what the first did. */
+		e = open_tiers(together, store, PFX_SAVES_OFF);
+		is_int(problems(e), 0, "the tree is rebuilt");
+		(together ? run_together : run_alone)(e, 2, "disk hits after a restart");
+		pfx_engine_close(e);
+	}
+}
+
+/* All of it that can go wrong with the store, at once or in turn: the bits stay. */
+static void test_faults(void)
+{
+	static const struct {
+		enum pfx_store_fault fault;
+		uint32_t one_in;
+		const char *name;
+	} faults[] = {
+		{ PFX_FAULT_GET_FAILS, 2, "reads fail" },
+		{ PFX_FAULT_FLIP, 3, "bits flip" },
+		{ PFX_FAULT_SHORT, 3, "records are cut" },
+		{ PFX_FAULT_GONE, 3, "records vanish" },
+		{ PFX_FAULT_SLOW, 2, "it is slow" },
+		{ PFX_FAULT_STUCK, 4, "it never answers" },
+	};
+
+	for (size_t f = 0; f < sizeof(faults) / sizeof(faults[0]); f++) {
+		struct pfx_engine *e = open_tiers(0, store, PFX_SAVES_OFF);
+		uint64_t start_ns = pfx_clock_ns();
+		int bad = 0;
+
+		flush(e);
+		warm_all(e);
+		ask_int(e, PFX_JOB_SAVE, NULL, "records");
+		evict(e, "device", -1);
+		pfx_store_fault_slow_ns(store, 3000000);
+		pfx_store_fault_set(store, faults[f].fault, faults[f].one_in);
+		for (uint32_t i = 0; i < n_cases; i++) {
+			struct reply got;
+			run(e, token_job(PFX_JOB_GENERATE, cases[i].tokens, cases[i].n, REPLY), &got);
+			bad += !same_bits(&cases[i], &got);
+			reply_free(&got);
+		}
+		is_int(bad, 0, "%s: %s (%llu times, %.0f ms): the bits of cold ones", suite.name,
+			faults[f].name, (unsigned long long)pfx_store_fault_count(store, faults[f].fault),
+			pfx_ns_to_ms(pfx_clock_ns() - start_ns));
+		is_int(problems(e), 0, "... check");
+		pfx_store_fault_release(store);
+		pfx_store_fault_set(store, faults[f].fault, 0);
+		pfx_engine_close(e);
+	}
+}
+
+/* A full or failing disk: everything goes on, `save` says so, and a later one works. */
+static void test_full(void)
+{
+	struct pfx_engine *e = open_tiers(0, store, PFX_SAVES_ALL);
+	struct reply r;
+	int bad = 0;
+
+	flush(e);
+	pfx_store_fault_set(store, PFX_FAULT_FULL, 1);
+	for (uint32_t i = 0; i < n_cases; i++) {
+		run(e, token_job(PFX_JOB_GENERATE, cases[i].tokens, cases[i].n, REPLY), &r);
+		bad += !same_bits(&cases[i], &r);
+		reply_free(&r);
+	}
+	is_int(bad, 0, "%s: a full disk changes no answer", suite.name);
+	is_int(ask(e, PFX_JOB_SAVE, NULL, &r), PFX_EVENT_ERROR, "save says that it could not");
+	ok(strstr(r.message, "space") != NULL, "... and why: %s", r.message);
+	reply_free(&r);
+	ok(stat_of(e, "tiers.disk.failed_saves") > 0, "... and it is counted");
+	is_int(problems(e), 0, "... check");
+	pfx_store_fault_set(store, PFX_FAULT_FULL, 0);
+	ok(ask_int(e, PFX_JOB_SAVE, NULL, "records") > 0, "with room again it is saved");
+	is_int(problems(e), 0, "... check");
+	pfx_engine_close(e);
+}
+
+/* The store's chores, and what is asked of a store that is not there. */
+static void test_chores(void)
+{
+	struct pfx_engine *e = open_tiers(0, store, PFX_SAVES_OFF);
+	struct reply r;
+
+	warm_all(e);
+	ask_int(e, PFX_JOB_SAVE, NULL, "records");
+	ok(ask_int(e, PFX_JOB_STORE, json_pack("{s:s}", "do", "verify"), "records") > 0, "store verify");
+	is_int(ask_int(e, PFX_JOB_STORE, json_pack("{s:s}", "do", "verify"), "damaged"), 0,
+		"... finds no damage");
+	ok(ask_int(e, PFX_JOB_STORE, NULL, "records") > 0, "store info");
+	is_int(ask(e, PFX_JOB_STORE, json_pack("{s:s}", "do", "frob"), &r), PFX_EVENT_ERROR, "store frob");
+	reply_free(&r);
+	ok(ask_int(e, PFX_JOB_STORE, json_pack("{s:s}", "do", "compact"), "file_bytes") >= 0,
+		"store compact");
+	ok(ask_int(e, PFX_JOB_STORE, json_pack("{s:s}", "do", "clear"), "records") >= 0, "store clear");
+	is_int(ask_int(e, PFX_JOB_STORE, NULL, "records"), 0, "... leaves nothing");
+	is_int(problems(e), 0, "check");
+	ok(ask_int(e, PFX_JOB_SAVE, NULL, "records") > 0, "and what is in memory is saved again");
+	is_int(ask(e, PFX_JOB_EVICT, json_pack("{s:s}", "tier", "moon"), &r), PFX_EVENT_ERROR,
+		"evict from no tier");
+	reply_free(&r);
+	pfx_engine_close(e);
+	e = open_tiers(0, NULL, PFX_SAVES_OFF);
+	is_int(ask(e, PFX_JOB_SAVE, NULL, &r), PFX_EVENT_ERROR, "save without a store");
+	reply_free(&r);
+	is_int(ask(e, PFX_JOB_STORE, NULL, &r), PFX_EVENT_ERROR, "store without a store");
+	reply_free(&r);
+	pfx_engine_close(e);
+}
+
+static void free_cases(void)
+{
+	for (uint32_t i = 0; i < n_cases; i++) {
+		reply_free(&cases[i].cold);
+		free(cases[i].tokens);
+	}
+}
+
+static void run_suite(const char *name, const char *model, uint32_t block, const uint32_t *ks,
+	uint32_t n_ks)
+{
+	uint32_t rests[] = { 1, block - 1, block, block + 1 };
+	struct pfx_engine *e;
+
+	suite.name = name;
+	suite.model = model;
+	suite.block = block;
+	e = open_tiers(0, NULL, PFX_SAVES_OFF);
+	suite.n_vocab = pfx_engine_info(e)->n_vocab;
+	make_cases(ks, n_ks, rests, 4);
+	run_cold(e);
+	test_device(e);
+	open_store(e);
+	pfx_engine_close(e);
+	test_host();
+	test_disk();
+	test_faults();
+	test_full();
+	test_chores();
+	pfx_store_close(store);
+	free_cases();
+}
+
+int main(void)
+{
+	static const uint32_t tiny_ks[] = { 1, 4, 7 }, real_ks[] = { 1, 3 };
+	const char *tiny;
+
+	suite.rng.state = seed_from_environment();
+	printf("# seed %llu\n", (unsigned long long)suite.rng.state);
+	tiny = tiny_model("tiers", suite.rng.state);
+	run_suite("tiny", tiny, 16, tiny_ks, 3);
+	remove(tiny);
+	if (real_model() != NULL) {
+		run_suite("real", real_model(), 32, real_ks, 2);
+	}
+	return tap_done();
+}
