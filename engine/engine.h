@@ -306,6 +306,9 @@ struct pfx_event {
 	/* STATS, CHECK, REPORT: the reply's fields, as doc/protocol.md names them. */
 	json_t *report;
 	const char *report_name; /* REPORT: the reply's `event`; static */
+	/* REPORT: more fields, as JSON text from `"name":` on; NULL: none. For what is long. */
+	char *report_text;
+	size_t report_text_len;
 
 	/* FLUSHED */
 	uint32_t flushed_device, flushed_host, flushed_disk, in_use, flushed_leases;

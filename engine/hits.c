@@ -1,6 +1,8 @@
 #include "engine/hits.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -73,34 +75,54 @@ void pfx_hits_sum(struct pfx_hits_row *to, const struct pfx_hits_row *from)
 	to->ceiling_of += from->ceiling_of;
 }
 
-static json_t *num(uint64_t n)
+static void put_rate(struct pfx_buf *b, uint64_t part, uint64_t whole)
 {
-	return json_integer((json_int_t)n);
+	if (whole == 0) {
+		pfx_buf_adds(b, "null");
+	} else {
+		pfx_buf_addf(b, "%.6f", (double)part / (double)whole);
+	}
 }
 
-static json_t *rate(uint64_t part, uint64_t whole)
+void pfx_hits_row_put(struct pfx_buf *b, const struct pfx_hits_row *row)
 {
-	return whole == 0 ? json_null() : json_real((double)part / (double)whole);
+	const uint64_t *t = row->cached;
+	uint64_t cached = t[PFX_HITS_DEVICE] + t[PFX_HITS_HOST] + t[PFX_HITS_DISK];
+
+	pfx_buf_addf(b, "\"requests\":%" PRIu64 ",\"prompt_tokens\":%" PRIu64 ",\"cached_tokens\":%" PRIu64
+		",\"computed_tokens\":%" PRIu64 ",\"cached\":{\"device\":%" PRIu64 ",\"host\":%" PRIu64
+		",\"disk\":%" PRIu64 "},\"hit_rate\":", row->requests, row->prompt, cached, row->computed,
+		t[PFX_HITS_DEVICE], t[PFX_HITS_HOST], t[PFX_HITS_DISK]);
+	put_rate(b, cached, row->prompt);
+	pfx_buf_adds(b, ",\"ceiling\":");
+	put_rate(b, row->ceiling, row->ceiling_of);
+	pfx_buf_addf(b, ",\"ceiling_tokens\":{\"hit\":%" PRIu64 ",\"of\":%" PRIu64
+		"},\"blocks\":{\"hit\":%" PRIu64 ",\"of\":%" PRIu64 ",\"hit_rate\":", row->ceiling,
+		row->ceiling_of, row->blocks_hit, row->blocks);
+	put_rate(b, row->blocks_hit, row->blocks);
+	pfx_buf_addc(b, '}');
 }
 
-void pfx_hits_row_json(json_t *o, const struct pfx_hits_row *row)
+void pfx_name_put(struct pfx_buf *b, const struct pfx_name *name)
 {
-	uint64_t cached = row->cached[PFX_HITS_DEVICE] + row->cached[PFX_HITS_HOST] +
-		row->cached[PFX_HITS_DISK];
+	json_t *string = pfx_name_json(name);
+	char *text = string == NULL ? NULL : json_dumps(string, JSON_ENCODE_ANY);
 
-	json_object_set_new(o, "requests", num(row->requests));
-	json_object_set_new(o, "prompt_tokens", num(row->prompt));
-	json_object_set_new(o, "cached_tokens", num(cached));
-	json_object_set_new(o, "computed_tokens", num(row->computed));
-	json_object_set_new(o, "cached", json_pack("{s:o,s:o,s:o}", "device",
-		num(row->cached[PFX_HITS_DEVICE]), "host", num(row->cached[PFX_HITS_HOST]), "disk",
-		num(row->cached[PFX_HITS_DISK])));
-	json_object_set_new(o, "hit_rate", rate(cached, row->prompt));
-	json_object_set_new(o, "ceiling", rate(row->ceiling, row->ceiling_of));
-	json_object_set_new(o, "ceiling_tokens", json_pack("{s:o,s:o}", "hit", num(row->ceiling),
-		"of", num(row->ceiling_of)));
-	json_object_set_new(o, "blocks", json_pack("{s:o,s:o,s:o}", "hit", num(row->blocks_hit),
-		"of", num(row->blocks), "hit_rate", rate(row->blocks_hit, row->blocks)));
+	if (text == NULL) {
+		b->oom = 1;
+	} else {
+		pfx_buf_adds(b, text);
+	}
+	free(text);
+	json_decref(string);
+}
+
+void pfx_owner_put(struct pfx_buf *b, const struct pfx_owner *owner)
+{
+	pfx_buf_adds(b, "\"namespace\":");
+	pfx_name_put(b, &owner->space);
+	pfx_buf_adds(b, ",\"salt\":");
+	pfx_name_put(b, &owner->salt);
 }
 
 /* ---- names ---- */
@@ -149,36 +171,54 @@ static uint64_t named_key(const struct pfx_owner *owner, const struct pfx_name *
 	return h | 1;
 }
 
-static json_t *named_json(const struct named_row *r, int with_name)
+static void put_named(struct pfx_buf *b, const struct named_row *r, int with_name)
 {
-	json_t *o = json_object();
-
+	pfx_buf_addc(b, '{');
 	if (with_name) {
-		json_object_set_new(o, "name", pfx_name_json(&r->name));
+		pfx_buf_adds(b, "\"name\":");
+		pfx_name_put(b, &r->name);
+		pfx_buf_addc(b, ',');
 	}
-	json_object_set_new(o, "namespace", pfx_name_json(&r->owner.space));
-	json_object_set_new(o, "salt", pfx_name_json(&r->owner.salt));
-	json_object_set_new(o, "since_ms", num(r->since_ns / 1000000u));
-	pfx_hits_row_json(o, &r->row);
-	return o;
+	pfx_owner_put(b, &r->owner);
+	pfx_buf_addf(b, ",\"since_ms\":%" PRIu64 ",", r->since_ns / 1000000u);
+	pfx_hits_row_put(b, &r->row);
+	pfx_buf_addc(b, '}');
 }
 
-static json_t *table_json(const struct name_table *t, int with_name)
+static int more_requests_first(const void *a, const void *b)
 {
-	json_t *list = json_array();
+	const struct named_row *x = *(const struct named_row *const *)a;
+	const struct named_row *y = *(const struct named_row *const *)b;
+
+	return x->row.requests != y->row.requests
+		? (x->row.requests < y->row.requests) - (x->row.requests > y->row.requests)
+		: (x > y) - (x < y);
+}
+
+/* The first `most` rows, and all others as one. */
+static void put_table(struct pfx_buf *b, const struct name_table *t, uint32_t most, int with_name)
+{
+	const struct named_row *order[PFX_HITS_NAMES];
+	struct pfx_hits_row others = t->others;
+	uint32_t n_others = t->n_others;
 
 	for (uint32_t i = 0; i < t->n; i++) {
-		json_array_append_new(list, named_json(&t->rows[i], with_name));
+		order[i] = &t->rows[i];
 	}
-	return list;
-}
-
-static json_t *others_json(const struct name_table *t)
-{
-	json_t *o = json_pack("{s:o}", "names", num(t->n_others));
-
-	pfx_hits_row_json(o, &t->others);
-	return o;
+	qsort(order, t->n, sizeof(*order), more_requests_first);
+	pfx_buf_addf(b, "\"%s\":[", with_name ? "named" : "namespaces");
+	for (uint32_t i = 0; i < t->n; i++) {
+		if (i < most) {
+			pfx_buf_adds(b, i == 0 ? "" : ",");
+			put_named(b, order[i], with_name);
+		} else {
+			pfx_hits_sum(&others, &order[i]->row);
+			n_others++;
+		}
+	}
+	pfx_buf_addf(b, "],\"%s\":{\"names\":%u,", with_name ? "named_others" : "others", n_others);
+	pfx_hits_row_put(b, &others);
+	pfx_buf_addc(b, '}');
 }
 
 const struct pfx_owner *pfx_hits_owner(const struct pfx_hits *h, uint64_t key)
@@ -261,33 +301,40 @@ void pfx_hits_window(const struct pfx_hits *h, uint32_t minutes, uint64_t wall_n
 	}
 }
 
-static json_t *minutes_json(const struct pfx_hits *h, uint32_t minutes, uint64_t wall_ns)
+static void put_minutes(struct pfx_buf *b, const struct pfx_hits *h, uint32_t minutes,
+	uint64_t wall_ns)
 {
 	uint64_t now = wall_ns / MINUTE_NS, first = now + 1 > minutes ? now + 1 - minutes : 0;
-	json_t *list = json_array();
+	int n = 0;
 
+	pfx_buf_adds(b, "\"minutes\":[");
 	for (uint64_t at = first; at <= now; at++) {
 		const struct minute_row *m = &h->minutes[at % PFX_HITS_MINUTES];
-		json_t *o;
 
-		if (m->minute != at || m->row.requests == 0) {
-			continue;
+		if (m->minute == at && m->row.requests > 0) {
+			pfx_buf_addf(b, "%s{\"time_ms\":%" PRIu64 ",", n++ == 0 ? "" : ",", at * 60000u);
+			pfx_hits_row_put(b, &m->row);
+			pfx_buf_addc(b, '}');
 		}
-		o = json_pack("{s:o}", "time_ms", num(at * 60000));
-		pfx_hits_row_json(o, &m->row);
-		json_array_append_new(list, o);
 	}
-	return list;
+	pfx_buf_addc(b, ']');
 }
 
-json_t *pfx_hits_json(const struct pfx_hits *h, uint32_t minutes, uint64_t wall_ns)
+void pfx_hits_put(struct pfx_buf *b, const struct pfx_hits *h, uint32_t names, uint32_t minutes,
+	uint64_t wall_ns)
 {
-	json_t *total = json_object();
+	pfx_buf_addf(b, "\"since_ms\":%" PRIu64 ",\"time_ms\":%" PRIu64 ",\"total\":{",
+		h->since_ns / 1000000u, wall_ns / 1000000u);
+	pfx_hits_row_put(b, &h->total);
+	pfx_buf_adds(b, "},");
+	put_table(b, &h->owners, names, 0);
+	pfx_buf_addc(b, ',');
+	put_table(b, &h->named, names, 1);
+	pfx_buf_addc(b, ',');
+	put_minutes(b, h, minutes, wall_ns);
+}
 
-	pfx_hits_row_json(total, &h->total);
-	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "since_ms",
-		num(h->since_ns / 1000000u), "time_ms", num(wall_ns / 1000000u), "total", total, "namespaces",
-		table_json(&h->owners, 0), "others", others_json(&h->owners), "named",
-		table_json(&h->named, 1), "named_others", others_json(&h->named), "minutes",
-		minutes_json(h, minutes, wall_ns));
+const struct pfx_hits_row *pfx_hits_total(const struct pfx_hits *h)
+{
+	return &h->total;
 }

@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
+
 #define PFX_HITS_NAMES 1024u
 #define PFX_HITS_MINUTES 1440u
 
@@ -42,8 +44,13 @@ struct pfx_hits_row {
 	uint64_t ceiling, ceiling_of; /* tokens */
 };
 void pfx_hits_sum(struct pfx_hits_row *to, const struct pfx_hits_row *from);
-/* Adds the row's fields to an object; from 0 asked for, rates are null. */
-void pfx_hits_row_json(json_t *object, const struct pfx_hits_row *row);
+/*
+ * Reports are written as JSON text: there may be thousands of rows, and a step waits. Each of
+ * these appends members of an object, or (pfx_name_put) a string.
+ */
+void pfx_hits_row_put(struct pfx_buf *b, const struct pfx_hits_row *row); /* rates of nothing: null */
+void pfx_name_put(struct pfx_buf *b, const struct pfx_name *name);
+void pfx_owner_put(struct pfx_buf *b, const struct pfx_owner *owner);
 
 struct pfx_hits;
 int pfx_hits_open(struct pfx_hits **out, uint64_t wall_ns); /* -ENOMEM */
@@ -57,11 +64,13 @@ void pfx_hits_add(struct pfx_hits *h, const struct pfx_owner *owner, const struc
 	const struct pfx_hits_row *row, uint64_t wall_ns);
 /* The owner of that key, NULL when it is not (or no longer) among the rows. */
 const struct pfx_owner *pfx_hits_owner(const struct pfx_hits *h, uint64_t key);
+const struct pfx_hits_row *pfx_hits_total(const struct pfx_hits *h);
 /*
- * {since_ms, time_ms, total, namespaces, others, named, named_others, minutes}, times in Unix
- * milliseconds; minutes: so many of them, the running one last.
+ * since_ms, time_ms, total, namespaces, others, named, named_others, minutes. names: rows of
+ * each table at most, those with most requests first; minutes: so many, the running one last.
  */
-json_t *pfx_hits_json(const struct pfx_hits *h, uint32_t minutes, uint64_t wall_ns);
+void pfx_hits_put(struct pfx_buf *b, const struct pfx_hits *h, uint32_t names, uint32_t minutes,
+	uint64_t wall_ns);
 /* Sum of the last so many minutes, the running one included. */
 void pfx_hits_window(const struct pfx_hits *h, uint32_t minutes, uint64_t wall_ns,
 	struct pfx_hits_row *out);

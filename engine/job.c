@@ -93,5 +93,6 @@ void pfx_event_free(struct pfx_event *ev)
 	pfx_free(ev->score_top);
 	pfx_free(ev->message);
 	json_decref(ev->report);
+	pfx_free(ev->report_text);
 	pfx_free(ev);
 }

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -73,6 +74,21 @@ struct pfx_event *pfx_view_report(const struct pfx_job *job, const char *name, j
 
 	ev->report_name = name;
 	ev->report = report;
+	return ev;
+}
+
+struct pfx_event *pfx_view_written(const struct pfx_job *job, const char *name, json_t *report,
+	struct pfx_buf *text)
+{
+	struct pfx_event *ev;
+
+	if (text->oom) {
+		pfx_buf_free(text);
+		json_decref(report);
+		return pfx_fault_event(job, PFX_FAULT_INTERNAL, "out of memory");
+	}
+	ev = pfx_view_report(job, name, report);
+	ev->report_text = pfx_buf_take(text, &ev->report_text_len);
 	return ev;
 }
 
@@ -152,67 +168,76 @@ const char *pfx_view_state(const struct pfx_request *r)
  * How far a sampled ceiling may be off, at 95 % if blocks were independent of each other;
  * those of one request are not, so it is a guide. 0: exact.
  */
-static json_t *ceiling_json(const struct pfx_engine *e)
+static void put_ceiling(struct pfx_buf *b, const struct pfx_engine *e)
 {
+	const struct pfx_hits_row *total = pfx_hits_total(e->observer->hits);
 	struct pfx_ceiling_stats s;
+	double p, n, error = 0;
 
 	pfx_ceiling_stats(e->observer->ceiling, &s);
-	return json_pack("{s:b,s:f,s:I,s:I}", "exact", s.shift == 0, "sampled",
-		ldexp(1, -(int)s.shift), "blocks", (json_int_t)s.blocks, "room",
-		(json_int_t)s.entries / 4 * 3);
+	n = (double)(total->ceiling_of >> s.shift) / e->info.block_tokens;
+	if (s.shift > 0 && n >= 1) {
+		p = (double)total->ceiling / (double)total->ceiling_of;
+		error = 1.96 * sqrt(p * (1 - p) / n);
+	}
+	pfx_buf_addf(b, ",\"ceiling\":{\"exact\":%s,\"sampled\":%.9g,\"blocks\":%u,\"room\":%u,"
+		"\"error\":%.6f}", s.shift == 0 ? "true" : "false", ldexp(1, -(int)s.shift), s.blocks,
+		s.entries / 4 * 3, error);
 }
 
-static void add_error(const struct pfx_engine *e, json_t *ceiling, const json_t *total)
+static void put_string(struct pfx_buf *b, json_t *string)
 {
-	double p = json_number_value(json_object_get(total, "ceiling"));
-	const json_t *tokens = json_object_get(total, "ceiling_tokens");
-	double n = (double)json_integer_value(json_object_get(tokens, "of")) *
-		json_real_value(json_object_get(ceiling, "sampled")) / e->info.block_tokens;
-	int exact = json_is_true(json_object_get(ceiling, "exact"));
+	char *text = json_dumps(string, JSON_ENCODE_ANY);
 
-	json_object_set_new(ceiling, "error", json_real(exact || n < 1 ? 0
-		: 1.96 * sqrt(p * (1 - p) / n)));
+	if (text == NULL) {
+		b->oom = 1;
+	} else {
+		pfx_buf_adds(b, text);
+	}
+	free(text);
+	json_decref(string);
 }
 
-static json_t *prefixes_json(const struct pfx_engine *e, uint32_t n, int text)
+static void put_prefixes(struct pfx_buf *b, const struct pfx_engine *e, uint32_t n, int text)
 {
 	struct pfx_hot_prefix top[PREFIXES_MAX];
-	json_t *list = json_array();
 
 	n = pfx_hot_top(e->observer->hot, top, n);
+	pfx_buf_adds(b, ",\"prefixes\":[");
 	for (uint32_t i = 0; i < n; i++) {
-		json_t *o = json_pack("{s:I,s:o,s:o,s:I,s:I}", "tokens", (json_int_t)top[i].n_tokens,
-			"namespace", pfx_name_json(&top[i].owner->space), "salt",
-			pfx_name_json(&top[i].owner->salt), "since_ms", (json_int_t)(top[i].since_ns / 1000000u),
-			"used_ms", (json_int_t)(top[i].used_ns / 1000000u));
-
+		pfx_buf_addf(b, "%s{\"tokens\":%u,", i == 0 ? "" : ",", top[i].n_tokens);
+		pfx_owner_put(b, top[i].owner);
+		pfx_buf_addf(b, ",\"since_ms\":%llu,\"used_ms\":%llu,",
+			(unsigned long long)(top[i].since_ns / 1000000u),
+			(unsigned long long)(top[i].used_ns / 1000000u));
 		if (text) {
-			json_object_set_new(o, "text", pfx_view_text(e, top[i].head, top[i].n_head));
+			pfx_buf_adds(b, "\"text\":");
+			put_string(b, pfx_view_text(e, top[i].head, top[i].n_head));
+			pfx_buf_addc(b, ',');
 		}
-		pfx_hits_row_json(o, top[i].row);
-		json_array_append_new(list, o);
+		pfx_hits_row_put(b, top[i].row);
+		pfx_buf_addc(b, '}');
 	}
-	return list;
+	pfx_buf_addc(b, ']');
 }
 
 struct pfx_event *pfx_view_hits(struct pfx_engine *e, const struct pfx_job *job)
 {
 	struct pfx_args a = { .job = job };
 	uint32_t minutes = (uint32_t)pfx_arg_int(&a, "minutes", 60, 0, PFX_HITS_MINUTES);
+	uint32_t names = (uint32_t)pfx_arg_int(&a, "names", 100, 0, PFX_HITS_NAMES);
 	uint32_t prefixes = (uint32_t)pfx_arg_int(&a, "prefixes", 10, 0, PREFIXES_MAX);
 	int text = pfx_arg_bool(&a, "text") && job->admin;
-	json_t *report, *ceiling;
+	struct pfx_buf b = PFX_BUF_INIT;
 
 	if (a.fault != NULL) {
 		return a.fault;
 	}
-	report = pfx_hits_json(e->observer->hits, minutes, pfx_clock_wall_ns());
-	json_object_set_new(report, "block_tokens", json_integer(e->info.block_tokens));
-	json_object_set_new(report, "prefixes", prefixes_json(e, prefixes, text));
-	ceiling = ceiling_json(e);
-	add_error(e, ceiling, json_object_get(report, "total"));
-	json_object_set_new(report, "ceiling", ceiling);
-	return pfx_view_report(job, "hits", report);
+	pfx_hits_put(&b, e->observer->hits, names, minutes, pfx_clock_wall_ns());
+	put_prefixes(&b, e, prefixes, text);
+	put_ceiling(&b, e);
+	return pfx_view_written(job, "hits", json_pack("{s:I}", "block_tokens",
+		(json_int_t)e->info.block_tokens), &b);
 }
 
 /* ---- top ---- */
@@ -261,7 +286,8 @@ struct pfx_event *pfx_view_top(struct pfx_engine *e, const struct pfx_job *job)
 	struct pfx_args a = { .job = job };
 	uint32_t most = (uint32_t)pfx_arg_int(&a, "limit", 100, 0, LIST_MAX), left_out;
 	uint64_t now = pfx_clock_ns();
-	json_t *stats, *list, *minute, *report;
+	struct pfx_buf b = PFX_BUF_INIT;
+	json_t *stats, *list, *report;
 	struct pfx_hits_row row;
 
 	if (a.fault != NULL) {
@@ -271,15 +297,16 @@ struct pfx_event *pfx_view_top(struct pfx_engine *e, const struct pfx_job *job)
 	left_out = list_requests(&e->active, list, most, now);
 	left_out += list_requests(&e->waiting, list, most, now);
 	pfx_hits_window(e->observer->hits, 2, pfx_clock_wall_ns(), &row);
-	minute = json_object();
-	pfx_hits_row_json(minute, &row);
+	pfx_buf_adds(&b, "\"last_minutes\":{");
+	pfx_hits_row_put(&b, &row);
+	pfx_buf_addc(&b, '}');
 	stats = pfx_report_stats(e);
-	report = json_pack("{s:I,s:O,s:s,s:O,s:O,s:O,s:O,s:o,s:o,s:I}", "time_ms",
+	report = json_pack("{s:I,s:O,s:s,s:O,s:O,s:O,s:O,s:o,s:I}", "time_ms",
 		(json_int_t)(pfx_clock_wall_ns() / 1000000u), "uptime_s", json_object_get(stats, "uptime_s"),
 		"model", e->info.model, "tokens", json_object_get(stats, "tokens"), "requests",
 		json_object_get(stats, "requests"), "steps", json_object_get(stats, "steps"), "tiers",
-		json_object_get(stats, "tiers"), "last_minutes", minute, "list", list, "left_out",
+		json_object_get(stats, "tiers"), "list", list, "left_out",
 		(json_int_t)left_out);
 	json_decref(stats);
-	return pfx_view_report(job, "top", report);
+	return pfx_view_written(job, "top", report, &b);
 }

@@ -34,6 +34,9 @@ const char *pfx_arg_text(struct pfx_args *a, const char *name);
 
 /* A report of that name; takes the report. */
 struct pfx_event *pfx_view_report(const struct pfx_job *job, const char *name, json_t *report);
+/* The same with more members written as text, which is taken; `internal` when it had no memory. */
+struct pfx_event *pfx_view_written(const struct pfx_job *job, const char *name, json_t *report,
+	struct pfx_buf *text);
 /* The text of these tokens as a JSON string. */
 json_t *pfx_view_text(const struct pfx_engine *e, const uint32_t *tokens, uint32_t n);
 /* Sets namespace and salt as the space's owner is known, else `space`, its name in hex. */

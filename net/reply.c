@@ -342,6 +342,10 @@ static void last_line(const struct pfx_reply *r, const struct pfx_event *ev, con
 		pfx_buf_adds(out, ev->report_name);
 		ADD(out, "\"");
 		put_members(out, ev->report);
+		if (ev->report_text_len > 0) {
+			ADD(out, ",");
+			pfx_buf_add(out, ev->report_text, ev->report_text_len);
+		}
 		break;
 	case PFX_EVENT_FLUSHED:
 		flushed_line(ev, out);

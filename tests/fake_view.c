@@ -47,9 +47,9 @@ static const char *const tree =
 	"{\"block_tokens\":32,\"nodes\":2,\"tokens\":24,\"shown\":2,\"cut\":false,"
 	"\"spaces\":[{\"namespace\":\"\",\"salt\":\"\",\"nodes\":["
 	"{\"depth\":0,\"start\":0,\"tokens\":20," BLOCKS ",\"hits\":2,\"kids\":1,\"pins\":1,\"leases\":0,"
-	"\"age_ms\":10.0,\"kept_ms\":null,\"ended\":false,\"text\":\"You are\",\"text_cut\":true},"
+	"\"age_ms\":10,\"kept_ms\":null,\"ended\":false,\"text\":\"You are\",\"text_cut\":true},"
 	"{\"depth\":1,\"start\":20,\"tokens\":4," BLOCKS ",\"hits\":0,\"kids\":0,\"pins\":0,\"leases\":0,"
-	"\"age_ms\":10.0,\"kept_ms\":null,\"ended\":true,\"text\":\" Bob\",\"text_cut\":false}]}]}";
+	"\"age_ms\":10,\"kept_ms\":null,\"ended\":true,\"text\":\" Bob\",\"text_cut\":false}]}]}";
 
 static const char *const explain_request =
 	"{\"request\":7,\"op\":\"generate\",\"state\":\"done\",\"finish\":\"length\",\"error\":null,"

@@ -118,6 +118,9 @@ same((hot["tokens"], hot["requests"]), (70, 13), "the hottest prefix, to the tok
 ok(len(hot["text"]) > 0, "... and its text")
 same(c.ask(op="hits", id=1, prefixes=0)["prefixes"], [], "no prefixes when none are wanted")
 ok("text" not in c.ask(op="hits", id=1)["prefixes"][0], "no text when none is asked for")
+one = c.ask(op="hits", id=1, names=1)
+same(([r["requests"] for r in one["namespaces"]], one["others"]["names"], one["others"]["requests"]),
+     ([13], 1, 2), "few rows are the largest, the rest is counted together")
 same(total(c), total(server.connect()), "two who read see the same")
 before = total(c)
 rate = c.ask(op="warm", id=1, tokens=base)["usage"]
@@ -125,7 +128,8 @@ after = total(c)
 same(after["cached_tokens"] - before["cached_tokens"], rate["cached_tokens"],
      "a difference of two readings is what came between")
 same(after["requests"] - before["requests"], 1, "... and reading counts nothing")
-for bad in ({"minutes": -1}, {"minutes": "x"}, {"minutes": 1441}, {"prefixes": 101}, {"text": 1}):
+for bad in ({"minutes": -1}, {"minutes": "x"}, {"minutes": 1441}, {"prefixes": 101}, {"text": 1},
+            {"names": 2000}):
     same(c.ask(op="hits", id=1, **bad)["code"], "bad_request", "hits with %r" % bad)
 out = subprocess.run([CTL, "-s", server.address, "hits", "--text"], capture_output=True, text=True)
 ok(out.returncode == 0 and "ceiling" in out.stdout, "prefixctl hits", out)

@@ -13,14 +13,17 @@
 
 /* ---- hits ---- */
 
+/* Whether the slower tiers have columns: they do as soon as anything came from there. */
+static int with_tiers;
+
 static void put_rate(const json_t *row, const char *key)
 {
 	const json_t *v = json_object_get(row, key);
 
 	if (json_is_number(v)) {
-		printf(" %7.2f%%", 100 * json_number_value(v));
+		printf(" %6.2f%%", 100 * json_number_value(v));
 	} else {
-		printf(" %8s", "-");
+		printf(" %7s", "-");
 	}
 }
 
@@ -28,18 +31,22 @@ static void put_row(const json_t *row)
 {
 	const json_t *cached = json_object_get(row, "cached");
 
-	printf("%10lld %12lld %12lld", pfx_ctl_int(row, "requests"), pfx_ctl_int(row, "prompt_tokens"),
+	printf("%8lld %11lld %11lld", pfx_ctl_int(row, "requests"), pfx_ctl_int(row, "prompt_tokens"),
 		pfx_ctl_int(row, "cached_tokens"));
+	if (with_tiers) {
+		printf(" %11lld %11lld", pfx_ctl_int(cached, "host"), pfx_ctl_int(cached, "disk"));
+	}
 	put_rate(row, "hit_rate");
 	put_rate(row, "ceiling");
-	printf(" %12lld %10lld %10lld", pfx_ctl_int(cached, "device"), pfx_ctl_int(cached, "host"),
-		pfx_ctl_int(cached, "disk"));
 }
 
 static void put_head(const char *what)
 {
-	printf("%10s %12s %12s %8s %8s %12s %10s %10s  %s\n", "requests", "prompt", "cached", "hit rate",
-		"ceiling", "device", "host", "disk", what);
+	printf("%8s %11s %11s", "requests", "prompt", "cached");
+	if (with_tiers) {
+		printf(" %11s %11s", "from host", "from disk");
+	}
+	printf(" %7s %7s  %s\n", "hits", "ceiling", what);
 }
 
 static void put_owner(const json_t *row)
@@ -127,7 +134,9 @@ static void put_minutes(const json_t *list)
 static int tell_hits(const struct pfx_ctl *ctl, const json_t *reply)
 {
 	const json_t *ceiling = json_object_get(reply, "ceiling");
+	const json_t *cached = json_object_get(json_object_get(reply, "total"), "cached");
 
+	with_tiers = pfx_ctl_int(cached, "host") + pfx_ctl_int(cached, "disk") > 0;
 	put_head("");
 	put_row(json_object_get(reply, "total"));
 	puts("  all");
@@ -470,6 +479,7 @@ static const struct pfx_ctl_option options[] = {
 	{ "delay", 0, "SECONDS", PFX_CTL_REAL, NULL, "top: between two looks (1)" },
 	{ "count", 0, "N", PFX_CTL_INT, NULL, "top: end after N looks" },
 	{ "minutes", 0, "N", PFX_CTL_INT, "minutes", "hits: the last N minutes, one by one" },
+	{ "names", 0, "N", PFX_CTL_INT, "names", "hits: N namespaces and N named prefixes" },
 	{ "prefixes", 0, "N", PFX_CTL_INT, "prefixes", "hits: the N hottest prefixes" },
 	{ "text", 0, NULL, PFX_CTL_TRUE, "text", "hits, tree: show text" },
 	{ "depth", 0, "N", PFX_CTL_INT, "depth", "tree: only N levels" },

@@ -201,6 +201,25 @@ static int names(const struct pfx_ctl_command *c, const struct pfx_ctl *ctl)
 	return ctl->n_words > 1 && strcmp(ctl->words[1], space + 1) == 0 ? 2 : 0;
 }
 
+/* Complains with the words that may follow, when the first one begins a command of two. */
+static void say_second_words(const struct pfx_ctl *ctl, struct argp_state *state)
+{
+	size_t len = strlen(ctl->words[0]);
+	struct pfx_buf b = PFX_BUF_INIT;
+
+	for (size_t g = 0; g < N_GROUPS; g++) {
+		for (const struct pfx_ctl_command *c = groups[g]->commands; c->name != NULL; c++) {
+			if (strncmp(c->name, ctl->words[0], len) == 0 && c->name[len] == ' ') {
+				pfx_buf_addf(&b, "%s%s", b.len == 0 ? "" : ", ", c->name + len + 1);
+			}
+		}
+	}
+	if (b.len > 0) {
+		argp_error(state, "%s takes one of: %s", ctl->words[0], b.data);
+	}
+	pfx_buf_free(&b);
+}
+
 /* The command that the first words name; of two, the longer one. */
 static void find_command(struct pfx_ctl *ctl, struct argp_state *state)
 {
@@ -220,6 +239,7 @@ static void find_command(struct pfx_ctl *ctl, struct argp_state *state)
 		}
 	}
 	if (ctl->command == NULL) {
+		say_second_words(ctl, state);
 		argp_error(state, "unknown command %s%s%s", ctl->words[0], ctl->n_words > 1 ? " " : "",
 			ctl->n_words > 1 ? ctl->words[1] : "");
 	}
