@@ -10,6 +10,7 @@
  * more than a small share, leaf LRU decides until that is mended.
  */
 #include <errno.h>
+#include <math.h>
 
 #include "base/alloc.h"
 #include "base/assert.h"
@@ -26,6 +27,10 @@
  * before counts half, and what came before that a quarter. */
 #define LATE 128
 
+/* Ticks for which a block is kept for a request that waits: as many as go by while one time and
+ * a half the cache is referred to. One that waits still is told of again. */
+#define AWAITED 12u
+
 /* A node's rank: the class of its last block, then its age. */
 #define CLASS_SHIFT 56
 
@@ -38,6 +43,7 @@ struct pfx_adapt {
 		uint32_t record; /* PFX_RECORD_NONE: not full, or two have it */
 		uint32_t tick;   /* of the last use */
 		uint32_t class;
+		uint32_t awaited; /* 1 + the tick at which it was told last that a request will use it */
 	} *blocks;
 	int64_t behind;   /* blocks that leaf LRU would have hit, less those hit */
 	int64_t referred; /* blocks, of late */
@@ -110,6 +116,21 @@ static void adapt_cut(struct pfx_evict *evict, struct pfx_node *x)
 	adapt_add(evict, x);
 }
 
+/* Are we not too far behind leaf LRU to act on what was learned, or told? */
+static int adapt_trusts(const struct pfx_adapt *a)
+{
+	return a->behind * BEHIND_ONE_IN <= a->referred;
+}
+
+/* Of the last block of a leaf. */
+static double worth_of(const struct pfx_adapt *a, pfx_block_t block)
+{
+	if (a->blocks[block].awaited > 0 && a->learn.tick - a->blocks[block].awaited + 1 < AWAITED) {
+		return INFINITY;
+	}
+	return pfx_learn_worth(&a->learn, a->blocks[block].class, a->blocks[block].tick);
+}
+
 /* Does x, the least of its class, go before y, that of another? */
 static int worth_less(const struct pfx_evict *evict, const struct pfx_node *x,
 	const struct pfx_node *y)
@@ -118,9 +139,9 @@ static int worth_less(const struct pfx_evict *evict, const struct pfx_node *x,
 	pfx_block_t bx = pfx_evict_last(evict, x), by = pfx_evict_last(evict, y);
 	double wx, wy;
 
-	if (a->behind * BEHIND_ONE_IN <= a->referred) {
-		wx = pfx_learn_worth(&a->learn, a->blocks[bx].class, a->blocks[bx].tick);
-		wy = pfx_learn_worth(&a->learn, a->blocks[by].class, a->blocks[by].tick);
+	if (adapt_trusts(a)) {
+		wx = worth_of(a, bx);
+		wy = worth_of(a, by);
 		if (wx < wy || wx > wy) {
 			return wx < wy;
 		}
@@ -146,6 +167,11 @@ static struct pfx_node *adapt_victim(const struct pfx_evict *evict)
 		}
 	}
 	return best;
+}
+
+static int adapt_trusts_ends(const struct pfx_evict *evict)
+{
+	return adapt_trusts(evict->adapt);
 }
 
 /* ---- what happens to blocks ---- */
@@ -192,6 +218,7 @@ static void adapt_gone(struct pfx_evict *evict, pfx_block_t block)
 	struct pfx_adapt *a = evict->adapt;
 	uint32_t r = a->blocks[block].record;
 
+	a->blocks[block].awaited = 0;
 	if (r != PFX_RECORD_NONE) {
 		pfx_past_leave(&a->past, r);
 		pfx_past_trim(&a->past);
@@ -234,6 +261,7 @@ static void adapt_used(struct pfx_evict *evict, const pfx_block_t *blocks, uint3
 		}
 		class = pfx_learn_class_of(&traits);
 		a->blocks[blocks[i]].class = class;
+		a->blocks[blocks[i]].awaited = 0;
 		a->blocks[blocks[i]].tick = a->learn.tick;
 		if (r != NULL) {
 			r->class = (uint8_t)class;
@@ -244,6 +272,13 @@ static void adapt_used(struct pfx_evict *evict, const pfx_block_t *blocks, uint3
 		}
 	}
 	pfx_past_trim(&a->past);
+}
+
+static void adapt_awaited(struct pfx_evict *evict, const pfx_block_t *blocks, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		evict->adapt->blocks[blocks[i]].awaited = evict->adapt->learn.tick + 1;
+	}
 }
 
 static const char *adapt_check(const struct pfx_evict *evict, uint64_t unpinned, uint64_t leaves)
@@ -280,9 +315,11 @@ const struct pfx_policy_ops pfx_policy_adapt = {
 	.remove = adapt_remove,
 	.cut = adapt_cut,
 	.victim = adapt_victim,
+	.trusts_ends = adapt_trusts_ends,
 	.filled = adapt_filled,
 	.hit = adapt_hit,
 	.used = adapt_used,
+	.awaited = adapt_awaited,
 	.gone = adapt_gone,
 	.check = adapt_check,
 };

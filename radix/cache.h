@@ -202,6 +202,11 @@ void pfx_path_forgo(struct pfx_path *path);
 
 /* At close: the conversation is over; what only it used goes first in every tier. */
 void pfx_path_last_turn(struct pfx_path *path);
+/*
+ * Right after open: the path belongs to that conversation. Otherwise it is taken to go on with
+ * the one whose latest prompt it has in full, if that is what it found, and to begin one if not.
+ */
+void pfx_path_session(struct pfx_path *path, uint64_t id);
 /* At close: what it holds goes after all else until then (the latest time given counts). */
 void pfx_path_keep_until(struct pfx_path *path, uint64_t ns);
 /*

@@ -190,26 +190,28 @@ static void check_counts(struct check *c, const struct pfx_node *x)
 {
 	uint32_t pins = times(&c->ends, x) + times(&c->loose, x);
 	uint32_t leases = times(&c->leased, x) + times(&c->loose_leased, x);
-	uint32_t in[PFX_TIERS] = { 0 }, n = 0;
+	uint32_t in[PFX_TIERS] = { 0 };
 
 	for (const struct pfx_node *k = pfx_kids_first(x); k != NULL; k = pfx_kids_next(k)) {
 		pins += k->pins > 0;
 		leases += k->leases > 0;
-		n++;
+		if (x->ended && !k->ended) {
+			problem(c, "a node has ended and its child has not");
+		}
+		if (x->n > 0 && x->conv != 0 && k->conv == 0) {
+			problem(c, "a node is of one conversation and its child of several");
+		}
 		for (int t = 0; t < PFX_TIERS; t++) {
 			in[t] += (uint32_t)pfx_node_counts(k, t);
 		}
+	}
+	if (x->ended && pfx_node_held(x)) {
+		problem(c, "a node has ended and is held");
 	}
 	equal(c, "pins of a node", x->pins, pins);
 	equal(c, "leases of a node", x->leases, leases);
 	for (int t = 0; t < PFX_TIERS; t++) {
 		equal(c, "children in a tier", x->kids_in[t], in[t]);
-	}
-	if (n > 1 && x->n > 0 && !x->shared) {
-		problem(c, "a node with two children does not count as shared");
-	}
-	if (x->shared && x->parent->n > 0 && !x->parent->shared) {
-		problem(c, "the parent of a shared node does not count as shared");
 	}
 }
 

@@ -47,6 +47,10 @@ struct pfx_policy_ops {
 
 	/* What follows may be NULL, as add_above and cut may. */
 
+	/* Is it right to let go what is told to have ended before all else? NULL: always. If
+	 * not, the one of both goes that was not used for longest. */
+	int (*trusts_ends)(const struct pfx_evict *evict);
+
 	/* These blocks, in the order of a prefix, got their first tokens from a path. */
 	void (*born)(struct pfx_evict *evict, const pfx_block_t *blocks, uint32_t n, uint64_t clock);
 	/* A block in the tree is full now and ends the prefix of this digest. */
@@ -55,6 +59,8 @@ struct pfx_policy_ops {
 	void (*hit)(struct pfx_evict *evict, const pfx_block_t *blocks, uint32_t n);
 	/* A path that held these lets go. Its reply was so many tokens long. */
 	void (*used)(struct pfx_evict *evict, const pfx_block_t *blocks, uint32_t n, uint32_t reply);
+	/* A request that waits will use these. */
+	void (*awaited)(struct pfx_evict *evict, const pfx_block_t *blocks, uint32_t n);
 	/* A block leaves the tree. */
 	void (*gone)(struct pfx_evict *evict, pfx_block_t block);
 

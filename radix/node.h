@@ -62,12 +62,13 @@ struct pfx_node {
 	uint64_t age;            /* the clock when the last pin was given back */
 	uint64_t keep_until;     /* pfx_path_keep_until; no child's is later */
 	uint64_t used_ns, hits;  /* for people */
+	uint64_t conv;           /* the one conversation that ever used it; 0: several (rule 15) */
 	struct pfx_list save;    /* in the queue of what is to be saved, or alone */
 	uint32_t prio;           /* in the parent's treap */
 	uint8_t state;           /* enum pfx_node_state */
 	uint8_t class;           /* enum pfx_class, while it waits for eviction */
 	uint8_t ended;           /* its conversation is over (rule 15) */
-	uint8_t shared;          /* it had two children at once, or a node below it had */
+	uint32_t conv_end;       /* where the prompt of its latest request through here ended */
 	uint32_t saving;         /* orders to save its blocks that are not acknowledged */
 	struct pfx_order order[PFX_TIERS]; /* LINKED and held by nobody: in each tier where it has
 	                            blocks (radix/order.c). LOOSE and FLUSHED: the first is in the

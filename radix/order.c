@@ -144,10 +144,12 @@ void pfx_order_cut(struct pfx_cache *cache, struct pfx_node *x)
 struct pfx_node *pfx_order_victim(const struct pfx_cache *cache, enum pfx_tier tier)
 {
 	const struct pfx_level *level = &cache->tier[tier];
-	struct pfx_node *x = level->ended.top;
+	const struct pfx_policy_ops *ops = level->evict.ops;
+	struct pfx_node *x = level->ended.top, *y;
 
-	if (x == NULL) {
-		x = level->evict.ops->victim(&level->evict);
+	if (x == NULL || (ops->trusts_ends != NULL && !ops->trusts_ends(&level->evict))) {
+		y = ops->victim(&level->evict);
+		x = x == NULL || (y != NULL && y->age < x->age) ? y : x;
 	}
 	return x != NULL ? x : level->kept.top;
 }

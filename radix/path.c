@@ -199,6 +199,7 @@ int pfx_path_open(struct pfx_cache *cache, struct pfx_space *space, const uint32
 		return -ENOMEM;
 	}
 	if (space != NULL) {
+		path->conv = pfx_conv_at(cache, reach.node, reach.pos);
 		pfx_pin(cache, at.node);
 		path->node = at.node;
 		path->len = path->in_tree = at.pos;
@@ -371,6 +372,9 @@ static void extend(struct pfx_path *path, struct pfx_node *x, const uint32_t *to
 	struct pfx_cache *cache = path->cache;
 
 	cache->tokens += upto - pfx_node_end(x);
+	if (x->conv != path->conv) {
+		pfx_conv_mixed(x);
+	}
 	pfx_tally(cache, x, -1);
 	give_blocks(path, x, tokens, upto);
 	pfx_tally(cache, x, 1);
@@ -393,7 +397,13 @@ static void extend_tail(struct pfx_path *path, struct pfx_node *x, const uint32_
 static struct pfx_node *add_child(struct pfx_path *path, struct pfx_node *x, uint32_t from,
 	uint32_t upto)
 {
-	return pfx_node_new(path->cache, x, blocks_for(path->cache, upto - from));
+	struct pfx_node *kid = pfx_node_new(path->cache, x, blocks_for(path->cache, upto - from));
+
+	if (kid != NULL) {
+		kid->conv = path->conv;
+		kid->conv_end = path->n_open;
+	}
+	return kid;
 }
 
 /* Nobody has all tokens of x, or the tree would not have ended before them. */
@@ -683,6 +693,9 @@ static void let_go(struct pfx_path *path)
 	struct pfx_node *x = path->node;
 	int linked = x->state == PFX_NODE_LINKED;
 
+	if (x->state != PFX_NODE_FLUSHED) {
+		pfx_conv_used(path->ahead != NULL ? path->ahead : x, path->conv, path->n_open);
+	}
 	if (path->leased) {
 		pfx_unlease(cache, x);
 		cache->n_leases--;
@@ -701,7 +714,7 @@ static void let_go(struct pfx_path *path)
 		pfx_unpin(cache, x);
 	}
 	if (path->last_turn && linked) {
-		pfx_end_up(cache, x);
+		pfx_conv_end(cache, x, path->conv);
 	}
 }
 

@@ -60,6 +60,7 @@ struct pfx_cache {
 	uint64_t seed;                /* of the hash of names */
 	struct pfx_rng prio;          /* of treaps; the same in every run, so that runs repeat */
 	uint64_t epoch;               /* raised by a flush, so that no ghost outlives it */
+	uint64_t convs;               /* conversations taken for new, so far */
 	uint64_t clock;               /* raised whenever pins are given back */
 	uint64_t now;                 /* as told by pfx_cache_now */
 	uint32_t n_leases;            /* paths */
@@ -92,6 +93,7 @@ struct pfx_path {
 	uint32_t n_open;        /* tokens that it was opened with */
 	uint32_t reply;         /* told by pfx_path_reply, or 0 */
 	uint64_t keep_until;    /* at close */
+	uint64_t conv;          /* its conversation */
 	uint8_t apart;          /* private or flushed: publishes no more */
 	uint8_t leased;         /* it holds leases, not pins */
 	uint8_t last_turn;      /* at close */
@@ -283,8 +285,14 @@ void pfx_flush_space(struct pfx_cache *cache, struct pfx_space *space);
 
 /* ---- life.c ---- */
 
-/* The conversation that ends in x is over. */
-void pfx_end_up(struct pfx_cache *cache, struct pfx_node *x);
+/* The conversation that a path goes on with, which matched up to pos, in x, or a new one. */
+uint64_t pfx_conv_at(struct pfx_cache *cache, const struct pfx_node *x, uint32_t pos);
+/* Other conversations used x, and so all above it, too. */
+void pfx_conv_mixed(struct pfx_node *x);
+/* A path of that conversation, whose prompt had n tokens, used x and all above it. */
+void pfx_conv_used(struct pfx_node *x, uint64_t conv, uint32_t n);
+/* The conversation that the last tokens of x are of is over. */
+void pfx_conv_end(struct pfx_cache *cache, struct pfx_node *x, uint64_t conv);
 
 /* ---- cache.c ---- */
 

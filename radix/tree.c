@@ -195,7 +195,8 @@ static void divide_rest(struct pfx_cache *cache, struct pfx_node *x, struct pfx_
 	up->used_ns = x->used_ns;
 	up->hits = x->hits;
 	up->ended = x->ended;
-	up->shared = x->shared;
+	up->conv = x->conv;
+	up->conv_end = x->conv_end;
 	up->pins = x->pins > 0;
 	up->leases = x->leases > 0;
 	for (int t = 0; t < PFX_TIERS; t++) {
@@ -339,14 +340,6 @@ static void make_redundant(struct pfx_cache *cache, struct pfx_node *x, struct p
 	pfx_node_loosen(cache, x, PFX_NODE_LOOSE);
 }
 
-/* x and all above it were used by more than one. */
-static void make_shared(struct pfx_node *x)
-{
-	for (; x->n > 0 && !x->shared; x = x->parent) {
-		x->shared = 1;
-	}
-}
-
 int pfx_tree_link(struct pfx_cache *cache, struct pfx_node *x)
 {
 	uint32_t first = x->n < cache->block_tokens ? x->n : cache->block_tokens;
@@ -374,9 +367,6 @@ int pfx_tree_link(struct pfx_cache *cache, struct pfx_node *x)
 	}
 	if (near != NULL && common == near->n) {
 		make_redundant(cache, near, x);
-	}
-	if (pfx_kids_first(x->parent) != x || pfx_kids_next(x) != NULL) {
-		make_shared(x->parent);
 	}
 	return 1;
 }
@@ -432,7 +422,7 @@ static int joins(const struct pfx_cache *cache, const struct pfx_node *p, const 
 {
 	return p->n > 0 && !pfx_node_held(p) && p->kids == x && x->left == NULL && x->right == NULL &&
 		p->class == x->class && p->keep_until == x->keep_until && p->ended == x->ended &&
-		p->shared == x->shared && p->age == x->age &&
+		p->conv == x->conv && p->age == x->age &&
 		(p->worthy == p->n || x->worthy == 0) &&
 		(pfx_order_has(cache, p) & ~pfx_order_has(cache, x)) == 0;
 }

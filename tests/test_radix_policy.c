@@ -225,6 +225,163 @@ static void test_learning(void)
 	}
 }
 
+/* ---- conversations that end ---- */
+
+enum { SESSION_NONE, SESSION_A, SESSION_B };
+
+static struct pfx_hit found; /* by the latest hold */
+
+/* One request of a text, a byte being a token. */
+static struct pfx_path *hold(const char *text, int session)
+{
+	uint32_t tokens[LEN], n = (uint32_t)strlen(text);
+	struct pfx_block_copy copy;
+	struct pfx_path *path;
+
+	for (uint32_t i = 0; i < n; i++) {
+		tokens[i] = (unsigned char)text[i];
+	}
+	if (pfx_path_open(cache, spaces[0], tokens, n, &found, &path) < 0) {
+		abort();
+	}
+	if (session != SESSION_NONE) {
+		pfx_path_session(path, (uint64_t)session);
+	}
+	if (pfx_path_reserve(path, n, &copy) < 0 || pfx_path_publish(path, tokens, n) < 0) {
+		abort();
+	}
+	return path;
+}
+
+static void talk(const char *text, int session, int last)
+{
+	struct pfx_path *path = hold(text, session);
+
+	if (last) {
+		pfx_path_last_turn(path);
+	}
+	pfx_path_close(path);
+	problems += pfx_cache_check(cache, say, NULL);
+}
+
+/* After n blocks went: are exactly so many tokens of the text left? */
+static void is_left(const char *text, uint32_t want, const char *what)
+{
+	uint32_t tokens[LEN], n = (uint32_t)strlen(text);
+	struct pfx_hit hit;
+
+	for (uint32_t i = 0; i < n; i++) {
+		tokens[i] = (unsigned char)text[i];
+	}
+	pfx_cache_match(cache, spaces[0], tokens, n, &hit);
+	is_int(hit.tokens, want, "%s: of %s", what, text);
+}
+
+static void let_go(uint32_t n)
+{
+	struct pfx_cache_stats s;
+
+	pfx_cache_stats(cache, &s);
+	pfx_cache_press(cache, s.tier[PFX_TIER_DEVICE].cached - n);
+	problems += pfx_cache_check(cache, say, NULL);
+}
+
+static void end_told(void)
+{
+	talk("SSSSSSSSbbbb", SESSION_B, 0);
+	talk("SSSSSSSSaaaa", SESSION_A, 0);
+	talk("SSSSSSSSaaaaxxxx", SESSION_A, 0);
+	talk("SSSSSSSSaaaayyyy", SESSION_A, 1);
+	let_go(3);
+	is_left("SSSSSSSSaaaa", 8, "a session goes with what it left behind");
+	is_left("SSSSSSSSbbbb", 12, "what another one uses stays, though older");
+}
+
+static void end_guessed(void)
+{
+	talk("SSSSSSSSbbbb", SESSION_NONE, 0);
+	talk("SSSSSSSSaaaa", SESSION_NONE, 0);
+	talk("SSSSSSSSaaaaxxxx", SESSION_NONE, 1);
+	let_go(2);
+	is_left("SSSSSSSSaaaa", 8, "a conversation is known by its prompt");
+	is_left("SSSSSSSSbbbb", 12, "the other stays");
+	talk("SSSSSSSSbbbb", SESSION_NONE, 1);
+	let_go(1);
+	is_left("SSSSSSSSbbbb", 8, "what two had used ends with neither");
+}
+
+static void end_wrong(void)
+{
+	talk("xxxxyyyy", SESSION_NONE, 1);
+	talk("zzzz", SESSION_NONE, 0);
+	talk("xxxxyyyywwww", SESSION_NONE, 0);
+	let_go(1);
+	is_left("xxxxyyyywwww", 12, "it went on after all");
+	is_left("zzzz", 0, "the older one goes");
+}
+
+static void end_held(void)
+{
+	struct pfx_path *other = hold("SSSSbbbb", SESSION_NONE);
+	uint32_t tokens[8] = { 'S', 'S', 'S', 'S', 'a', 'a', 'a', 'a' };
+
+	talk("SSSSaaaa", SESSION_NONE, 0);
+	pfx_cache_end(cache, spaces[0], tokens, 7);
+	talk("cccc", SESSION_NONE, 0);
+	pfx_cache_end(cache, spaces[0], tokens, 8);
+	pfx_path_close(other);
+	let_go(1);
+	is_left("SSSSaaaa", 4, "an end without a request");
+	is_left("SSSSbbbb", 8, "who was there at the time keeps what it uses");
+}
+
+static void test_end(void (*run_it)(void), enum pfx_policy policy)
+{
+	struct pfx_cache_opts opts = { .block_tokens = 4, .n_blocks = 64, .policy = policy };
+
+	problems = 0;
+	if (pfx_cache_open(&cache, &opts) < 0 || pfx_cache_space(cache, "a", 1, &spaces[0]) < 0) {
+		abort();
+	}
+	run_it();
+	is_int(problems, 0, "%s: every check is clean", names[policy]);
+	pfx_cache_close(cache);
+}
+
+/* What a client says wrongly costs default hardly more than leaf LRU without it loses. */
+static void test_wrong_ends(void)
+{
+	uint64_t hits[2] = { 0 };
+
+	for (int wrong = 0; wrong < 2; wrong++) {
+		struct pfx_cache_opts opts = { .block_tokens = 1, .n_blocks = 30 * PROMPT,
+			.policy = wrong ? PFX_POLICY_DEFAULT : PFX_POLICY_LRU };
+		struct pfx_rng local = { .state = 42 };
+
+		if (pfx_cache_open(&cache, &opts) < 0 || pfx_cache_space(cache, "a", 1, &spaces[0]) < 0) {
+			abort();
+		}
+		for (uint32_t i = 0; i < 40000; i++) {
+			int ends = pfx_rng_below(&local, 5) == 0;
+			char text[PROMPT + 1] = "";
+			struct pfx_path *path;
+
+			/* Documents, used at random, with more of some than of others. */
+			memset(text, (int)(1 + pfx_rng_below(&local, 1 + pfx_rng_below(&local, 60))), PROMPT);
+			path = hold(text, SESSION_NONE);
+			hits[wrong] += found.tokens;
+			if (wrong && ends) {
+				pfx_path_last_turn(path);
+			}
+			pfx_path_close(path);
+		}
+		pfx_cache_close(cache);
+	}
+	ok((double)hits[1] > (double)hits[0] - 0.005 * 40000 * PROMPT, "ends told wrongly: %.2f %%, "
+		"leaf lru without them %.2f %%", (double)hits[1] / (400.0 * PROMPT),
+		(double)hits[0] / (400.0 * PROMPT));
+}
+
 int main(void)
 {
 	uint64_t seed = pfx_rng_entropy();
@@ -237,5 +394,12 @@ int main(void)
 		test_no_memory((enum pfx_policy)policy);
 	}
 	test_learning();
+	for (int policy = PFX_POLICY_LRU; policy <= PFX_POLICY_DEFAULT; policy++) {
+		test_end(end_told, (enum pfx_policy)policy);
+		test_end(end_guessed, (enum pfx_policy)policy);
+		test_end(end_wrong, (enum pfx_policy)policy);
+		test_end(end_held, (enum pfx_policy)policy);
+	}
+	test_wrong_ends();
 	return tap_done();
 }

@@ -138,6 +138,7 @@ static int run_request(struct pfx_run *run, struct tree *tree, uint32_t i)
 		return rc;
 	}
 	pfx_path_reply(path, t->rows[i].reply);
+	pfx_path_session(path, t->rows[i].conversation);
 	if (t->rows[i].last_turn) {
 		pfx_path_last_turn(path);
 	}
