@@ -292,8 +292,8 @@ void pfx_miss_locate(const struct pfx_engine *e, const struct pfx_request *r, ui
 /* turns.c: one turn at a time of a session, in the order of submission. Under engine->lock. */
 /* 1: r may go; 0: it waits, and is put into a text queue when its turn comes; or -ENOMEM. */
 int pfx_turn_take_locked(struct pfx_engine *e, struct pfx_request *r);
-/* Who is next goes. Does nothing for a request that has no turn. */
-void pfx_turn_leave_locked(struct pfx_engine *e, struct pfx_request *r);
+/* The turn is over: who is next goes. */
+void pfx_turn_leave_locked(struct pfx_engine *e, struct pfx_turn *turn);
 /* A request that waits for its turn waits no more: off to the engine thread, which ends it. */
 void pfx_turn_give_up_locked(struct pfx_engine *e, struct pfx_request *r);
 void pfx_turn_expire(struct pfx_engine *e); /* takes the lock: what is past its deadline */

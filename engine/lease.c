@@ -262,12 +262,14 @@ uint32_t pfx_lease_covers(const struct pfx_engine *e, const struct pfx_request *
 
 static json_t *report_one(const struct lease *l, uint64_t now)
 {
-	size_t salt_len, name_len;
+	size_t space_len, salt_len, name_len;
+	const char *space = pfx_key_space(&l->key, &space_len);
 	const char *salt = pfx_key_salt(&l->key, &salt_len);
 	const char *name = pfx_key_name(&l->key, &name_len);
 
-	return json_pack("{s:I,s:o,s:o,s:i,s:i,s:I,s:f,s:f}", "lease", (json_int_t)l->number,
-		"namespace", json_stringn(salt, salt_len), "prefix",
+	return json_pack("{s:I,s:o,s:o,s:o,s:i,s:i,s:I,s:f,s:f}", "lease",
+		(json_int_t)l->number, "namespace", json_stringn(space, space_len), "salt",
+		json_stringn(salt, salt_len), "prefix",
 		name_len == 0 ? json_null() : json_stringn(name, name_len), "tokens", (int)l->n_tokens,
 		"blocks", (int)l->n_blocks, "hits", (json_int_t)l->hits, "age_s",
 		(double)(now - l->made_ns) / 1e9, "left_s",

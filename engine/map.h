@@ -49,6 +49,11 @@ static inline const char *pfx_key_name(const struct pfx_key *k, size_t *len)
 	*len = k->len - k->head;
 	return k->data + k->head;
 }
+static inline const char *pfx_key_space(const struct pfx_key *k, size_t *len)
+{
+	*len = k->space - sizeof(uint64_t);
+	return k->data + sizeof(uint64_t);
+}
 static inline const char *pfx_key_salt(const struct pfx_key *k, size_t *len)
 {
 	*len = k->head - k->space - sizeof(uint64_t);

@@ -191,8 +191,9 @@ struct pfx_content *pfx_named_delete(struct pfx_named *t, const struct pfx_key *
 
 /* What a list says of a name, taken out of the table. */
 struct row {
-	char *name, *salt;
-	size_t len, salt_len;
+	char *key; /* a copy */
+	size_t space_len, salt_len, len;
+	const char *space, *salt, *name; /* in it */
 	struct pfx_content *content;
 	uint64_t put_ns;
 };
@@ -209,27 +210,26 @@ static int by_name(const void *a, const void *b)
 /* Under the lock only what must be: a thousand names take some 100 us. */
 static size_t rows_locked(struct pfx_named *t, const struct pfx_key *of, int all, struct row *rows)
 {
-	size_t slot = 0, n = 0, head = all ? of->space : of->head, len, salt_len;
+	size_t slot = 0, n = 0, head = all ? of->space : of->head;
 	struct pfx_map_node *it = pfx_map_next(&t->map, NULL, &slot);
 
 	for (; it != NULL; it = pfx_map_next(&t->map, it, &slot)) {
 		struct name *name = pfx_container_of(it, struct name, node);
-		const char *s = pfx_key_name(&name->key, &len);
-		const char *salt = pfx_key_salt(&name->key, &salt_len);
+		struct row *row = &rows[n];
+		struct pfx_key key = name->key;
 		if (name->key.len < head || memcmp(name->key.data, of->data, head) != 0) {
 			continue;
 		}
-		rows[n].name = pfx_memdup(s, len);
-		rows[n].salt = pfx_memdup(salt, salt_len);
-		if (rows[n].name == NULL || rows[n].salt == NULL) {
-			pfx_free(rows[n].name);
-			pfx_free(rows[n].salt);
+		row->key = key.data = pfx_memdup(key.data, key.len);
+		if (row->key == NULL) {
 			break;
 		}
-		rows[n].len = len;
-		rows[n].salt_len = salt_len;
-		rows[n].put_ns = name->put_ns;
-		rows[n++].content = pfx_content_hold(name->content);
+		row->space = pfx_key_space(&key, &row->space_len);
+		row->salt = pfx_key_salt(&key, &row->salt_len);
+		row->name = pfx_key_name(&key, &row->len);
+		row->put_ns = name->put_ns;
+		row->content = pfx_content_hold(name->content);
+		n++;
 	}
 	return n;
 }
@@ -254,14 +254,14 @@ json_t *pfx_named_list(struct pfx_named *t, const struct pfx_key *of, int all)
 	for (size_t i = 0; i < n; i++) {
 		const struct pfx_content *c = rows[i].content;
 		snprintf(digest, sizeof(digest), "%016llx", (unsigned long long)c->digest);
-		json_array_append_new(list, json_pack("{s:o,s:o,s:s,s:I,s:s,s:f}", "prefix",
+		json_array_append_new(list, json_pack("{s:o,s:o,s:o,s:s,s:I,s:s,s:f}", "prefix",
 			json_stringn(rows[i].name, rows[i].len), "namespace",
+			json_stringn(rows[i].space, rows[i].space_len), "salt",
 			json_stringn(rows[i].salt, rows[i].salt_len), "kind", pfx_prompt_name(c->kind), "bytes",
 			(json_int_t)c->bytes, "digest", digest, "age_s",
 			(double)(now - rows[i].put_ns) / 1e9));
 		pfx_content_release(rows[i].content);
-		pfx_free(rows[i].name);
-		pfx_free(rows[i].salt);
+		pfx_free(rows[i].key);
 	}
 	pfx_free(rows);
 	return list;

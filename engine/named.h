@@ -39,7 +39,7 @@ struct pfx_content *pfx_named_get(struct pfx_named *t, const struct pfx_key *key
 struct pfx_content *pfx_named_delete(struct pfx_named *t, const struct pfx_key *key);
 /*
  * The names with this namespace and salt (all: with any salt), each as an object with prefix (the
- * name), namespace (the salt), kind, bytes, digest and age_s; sorted by name.
+ * name), namespace, salt, kind, bytes, digest and age_s; sorted by name.
  */
 json_t *pfx_named_list(struct pfx_named *t, const struct pfx_key *of, int all);
 void pfx_named_stats(struct pfx_named *t, struct pfx_named_stats *out);

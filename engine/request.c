@@ -89,11 +89,18 @@ struct pfx_event *pfx_fault_event(const struct pfx_job *job, enum pfx_fault faul
 
 void pfx_request_leave(struct pfx_engine *e, struct pfx_request *r, struct pfx_event *last)
 {
+	struct pfx_turn *turn = r->turn;
+
 	pfx_life_leave(e, r);
 	pthread_mutex_lock(&e->lock);
 	pfx_list_remove(&r->all);
-	pfx_turn_leave_locked(e, r);
 	pthread_mutex_unlock(&e->lock);
 	pfx_request_free(r);
 	pfx_events_post(e, last);
+	/* Behind the answer, so that the next turn's cannot overtake it. */
+	if (turn != NULL) {
+		pthread_mutex_lock(&e->lock);
+		pfx_turn_leave_locked(e, turn);
+		pthread_mutex_unlock(&e->lock);
+	}
 }

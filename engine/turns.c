@@ -59,16 +59,14 @@ static void stop_waiting(struct pfx_engine *e, struct pfx_request *r)
 	e->n_turns_waiting--;
 }
 
-void pfx_turn_leave_locked(struct pfx_engine *e, struct pfx_request *r)
+void pfx_turn_leave_locked(struct pfx_engine *e, struct pfx_turn *turn)
 {
-	struct pfx_turn *turn = r->turn;
 	struct pfx_request *next;
 
 	/* The threads that would take the next one are going: pfx_turn_close frees it. */
-	if (turn == NULL || e->stopping) {
+	if (e->stopping) {
 		return;
 	}
-	r->turn = NULL;
 	if (pfx_list_empty(&turn->waiting)) {
 		pfx_map_remove(&e->turns, &turn->node);
 		pfx_key_free(&turn->key);

@@ -445,8 +445,9 @@ static json_t *pins(const struct fake_life *l, const struct pfx_job *job, const 
 		if (memcmp(key->data, of->data, head) != 0) {
 			continue;
 		}
-		json_array_append_new(list, json_pack("{s:I,s:o,s:o,s:I,s:I,s:i,s:f,s:f}", "lease",
-			(json_int_t)l->lease[i].number, "namespace", json_stringn(salt, salt_len), "prefix",
+		json_array_append_new(list, json_pack("{s:I,s:s,s:o,s:o,s:I,s:I,s:i,s:f,s:f}", "lease",
+			(json_int_t)l->lease[i].number, "namespace", "", "salt",
+			json_stringn(salt, salt_len), "prefix",
 			len == 0 ? json_null() : json_stringn(name, len), "tokens",
 			(json_int_t)l->lease[i].tokens, "blocks", (json_int_t)(l->lease[i].tokens + 31) / 32,
 			"hits", 0, "age_s", 0.1, "left_s", 0.1));

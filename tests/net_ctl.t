@@ -50,6 +50,32 @@ m = write("m.json", '[{"role":"user","content":"from json"}]')
 same(ctl("gen", "-m", m)[1], "<user>from json<assistant>\n", "gen --messages")
 same(ctl("gen", "-m", "-", stdin='[{"role":"u","content":"c"}]')[1], "<u>c<assistant>\n",
      "gen --messages -")
+# What is kept. The server's tables are the real ones, its tokens are bytes.
+for args, want in (
+        (("session", "open", "al", "--system", "be"), "al: messages, 1 messages, 0 tokens seen, 0 turns, lives 3600.0 s\n"),
+        (("ask", "al", "hi", "-n", "4"), "<sys\n"),
+        (("session", "append", "al", "--chat", "more"), "al: messages, 4 messages, 0 tokens seen, 1 turns, lives 3600.0 s\n"),
+        (("ask", "al", "-n", "1", "--last-turn"), "<\n"),
+        (("session", "open", "run", "abc", "--ttl", "1.5"), "run: tokens, 0 messages, 3 tokens seen, 0 turns, lives 1.5 s\n"),
+        (("gen", "--session", "run", "de", "-n", "2"), "ab\n"),
+        (("session", "close", "run"), "closed: 7 tokens of it were cached\n"),
+        (("end", "some", "words"), "ended: 10 tokens of it were cached\n"),
+        (("prefix", "put", "p", "once"), "p: text, 4 bytes, digest 589b38dad1f027d9\n"),
+        (("gen", "--prefix", "p", " more", "-n", "6"), "once m\n"),
+        (("prefix", "put", "p", "twice", "--pin", "--ttl", "9"), "replaced, prompt 5 (cached 0, computed 5)\n"),
+        (("prefix", "get", "p"), "5 tokens (cached: device 0, host 0, disk 0), lease 1\n"),
+        (("prefix", "list"), "p: text, 5 bytes"),
+        (("pin", "a", "prompt", "--ttl", "2"), "lease 2: 8 tokens in 1 blocks for 2.0 s, prompt 8 (cached 0, computed 8)\n"),
+        (("pins",), "blocks leased: 2, at most 500\n"),
+        (("unpin", "2"), "ended leases: 1\n"),
+        (("unpin", "--all"), "ended leases: 1\n"),
+        (("prefix", "delete", "p"), "deleted\n")):
+    rc, out, err = ctl(*args)
+    ok(rc == 0 and want in out, " ".join(args), (rc, out, err))
+for args, want in ((("ask", "al", "hi"), 4), (("prefix", "get", "p"), 4), (("unpin", "2"), 4), (("session", "close"), 2),
+                   (("session", "close", "a", "b"), 2), (("unpin",), 2), (("unpin", "x"), 2), (("unpin", "1", "--all"), 2),
+                   (("prefix", "put"), 2), (("end", "--session", "a", "b"), 2)):
+    same(ctl(*args)[0], want, "exit status of " + " ".join(args))
 lines = [json.loads(x) for x in ctl("--json", "gen", "ab", "--logprobs", "1", "--digest")[1].split("\n")
          if x]
 same([x["event"] for x in lines], ["token", "token", "token", "done"], "gen --json: the lines")

@@ -53,6 +53,7 @@ enum pfx_ctl_type {
 	PFX_CTL_INT,
 	PFX_CTL_SIZE, /* bytes: a number with K, M, G or T behind it */
 	PFX_CTL_REAL,
+	PFX_CTL_SECONDS, /* with a fraction; sent as milliseconds */
 	PFX_CTL_TEXT,
 	PFX_CTL_LIST, /* of texts: may be repeated */
 	PFX_CTL_TRUE, /* takes no value */
@@ -76,7 +77,8 @@ struct pfx_ctl_group {
 	const struct pfx_ctl_option *options; /* the last one's name is NULL; or NULL */
 };
 
-extern const struct pfx_ctl_group pfx_ctl_text, pfx_ctl_view, pfx_ctl_admin, pfx_ctl_store;
+extern const struct pfx_ctl_group pfx_ctl_text, pfx_ctl_keep, pfx_ctl_view, pfx_ctl_admin,
+	pfx_ctl_store;
 
 /* Prints a sentence about the command line and exits. */
 void pfx_ctl_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));

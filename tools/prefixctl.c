@@ -20,8 +20,8 @@
 
 const char *argp_program_version = "prefixctl " PACKAGE_VERSION;
 
-static const struct pfx_ctl_group *const groups[] = { &pfx_ctl_text, &pfx_ctl_view,
-	&pfx_ctl_admin, &pfx_ctl_store };
+static const struct pfx_ctl_group *const groups[] = { &pfx_ctl_text, &pfx_ctl_keep,
+	&pfx_ctl_view, &pfx_ctl_admin, &pfx_ctl_store };
 
 #define N_GROUPS (sizeof(groups) / sizeof(groups[0]))
 
@@ -150,6 +150,9 @@ static json_t *value_of(const struct pfx_ctl_option *o, const char *arg)
 		break;
 	case PFX_CTL_SIZE:
 		v = size_of(arg, &end);
+		break;
+	case PFX_CTL_SECONDS:
+		v = json_integer((json_int_t)(strtod(arg, &end) * 1000 + 0.5));
 		break;
 	default:
 		v = json_real(strtod(arg, &end));
