@@ -58,7 +58,6 @@ _Static_assert(sizeof(struct meta) == 136, "meta page");
 
 struct audit {
 	int fd;
-	int heads; /* the heads of large values are read */
 	uint32_t page_size;
 	uint64_t n_pages; /* of the snapshot: last_page + 1 */
 	uint64_t file_bytes;
@@ -217,7 +216,7 @@ static int check_big(struct walk *w, uint64_t page, size_t data_len)
 			(unsigned long long)a->n_pages);
 	}
 	/* A row of the free list has room beyond what it holds, as LMDB writes it. */
-	if (a->heads || w->is_free_list) {
+	if (w->is_free_list) {
 		rc = read_at(a, &h, sizeof(h), page * a->page_size);
 		if (rc == 0 && (h.flags != P_OVERFLOW || h.pgno != page || h.u.pages < need)) {
 			rc = bad(a, "page %llu does not begin a value", (unsigned long long)page);
@@ -509,13 +508,7 @@ static int check_file(struct audit *a)
 	if (a->seen == NULL || a->bufs == NULL) {
 		return -ENOMEM;
 	}
-	rc = check_snapshot(a, meta);
-	if (rc == PFX_E_FORMAT) {
-		memset(a->seen, 0, (size_t)(a->n_pages / 8 + 1));
-		a->heads = 1;
-		rc = check_snapshot(a, meta);
-	}
-	return rc;
+	return check_snapshot(a, meta);
 }
 
 int pfx_audit(const char *file, char *why, size_t whylen)

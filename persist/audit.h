@@ -12,9 +12,10 @@
  *
  * It reads the pages of trees and of the free list, never a value, so it says nothing about KV:
  * that has a checksum. The 16 bytes that LMDB keeps before a large value follow from the tree
- * as we write it, so they are not read either, but for a file that fails otherwise (another
- * program may let them differ); who is about to have LMDB use them mends them first, with
- * pfx_audit_value_head. Knows the format of LMDB 0.9 (data version 1) with 8-byte page numbers.
+ * as we write it, so they are not read either: who is about to have LMDB use them mends them
+ * first, with pfx_audit_value_head. (A program that makes a value smaller in the transaction
+ * that wrote it lets them differ; its file is refused.) Knows the format of LMDB 0.9 (data
+ * version 1) with 8-byte page numbers.
  */
 
 #include <stddef.h>

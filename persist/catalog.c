@@ -344,11 +344,6 @@ struct pfx_catalog_entry *pfx_catalog_skip(const struct pfx_catalog *cat,
 	return NULL;
 }
 
-struct pfx_catalog_entry *pfx_catalog_newest_kid(const struct pfx_catalog_entry *e)
-{
-	return pfx_list_empty(&e->kids) ? NULL : entry_of(e->kids.prev);
-}
-
 struct pfx_catalog_entry *pfx_catalog_deepest(struct pfx_catalog_entry *e)
 {
 	while (!pfx_list_empty(&e->kids)) {

@@ -65,8 +65,6 @@ struct pfx_catalog_entry *pfx_catalog_next(const struct pfx_catalog *cat,
 /* The same, past all that is beneath entry: ask before the subtree is removed. */
 struct pfx_catalog_entry *pfx_catalog_skip(const struct pfx_catalog *cat,
 	const struct pfx_catalog_entry *entry);
-/* What was added last of what hangs on entry; NULL: nothing does. */
-struct pfx_catalog_entry *pfx_catalog_newest_kid(const struct pfx_catalog_entry *entry);
 /* The first to remove of what is at or beneath entry: follow it up to remove a subtree. */
 struct pfx_catalog_entry *pfx_catalog_deepest(struct pfx_catalog_entry *entry);
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -95,18 +96,20 @@ static void note_file_size(struct lmdb_store *s)
 	}
 }
 
-void pfx_lmdb_ask_for(struct lmdb_store *s, const MDB_val *v)
+int pfx_lmdb_read_value(struct lmdb_store *s, const MDB_val *v, void *head, size_t head_len,
+	void *body, size_t body_len)
 {
-	posix_fadvise(s->fd, (const uint8_t *)v->mv_data - s->map, (off_t)v->mv_size,
-		POSIX_FADV_WILLNEED);
-}
+	size_t n_head = v->mv_size < head_len ? v->mv_size : head_len;
+	size_t n_body = v->mv_size - n_head < body_len ? v->mv_size - n_head : body_len, done = 0;
+	off_t at = (const uint8_t *)v->mv_data - s->map;
 
-int pfx_lmdb_read_at(struct lmdb_store *s, const MDB_val *v, size_t at, void *out, size_t n)
-{
-	off_t begin = (const uint8_t *)v->mv_data - s->map + (off_t)at;
-
-	for (size_t done = 0; done < n;) {
-		ssize_t got = pread(s->fd, (uint8_t *)out + done, n - done, begin + (off_t)done);
+	while (done < n_head + n_body) {
+		size_t in_head = done < n_head ? done : n_head, in_body = done - in_head;
+		struct iovec iov[2] = {
+			{ .iov_base = (uint8_t *)head + in_head, .iov_len = n_head - in_head },
+			{ .iov_base = (uint8_t *)body + in_body, .iov_len = n_body - in_body },
+		};
+		ssize_t got = preadv(s->fd, iov, 2, at + (off_t)done);
 
 		if (got < 0 && errno == EINTR) {
 			continue;
@@ -204,7 +207,7 @@ static int find_map(struct lmdb_store *s)
 		memcpy(&pgno, page, sizeof(pgno));
 		s->page_size = st.ms_psize;
 		s->map = page - pgno * st.ms_psize;
-		rc = v.mv_size == sizeof(row) ? pfx_lmdb_read_at(s, &v, 0, row, sizeof(row)) :
+		rc = v.mv_size == sizeof(row) ? pfx_lmdb_read_value(s, &v, row, sizeof(row), NULL, 0) :
 			PFX_E_UNSUPPORTED;
 	}
 	if (rc == 0 && memcmp(row, v.mv_data, sizeof(row)) != 0) {
@@ -272,8 +275,6 @@ int pfx_lmdb_reopen(struct lmdb_store *s)
 	}
 	rc = pfx_lmdb_code(mdb_env_get_fd(s->env, &s->fd));
 	if (rc == 0) {
-		/* Records are asked for as a whole; what lies beside them need not be theirs. */
-		posix_fadvise(s->fd, 0, 0, POSIX_FADV_RANDOM);
 		rc = open_trees(s);
 	}
 	if (rc == 0) {

@@ -120,13 +120,13 @@ int pfx_lmdb_reopen(struct lmdb_store *s);
 /* The caller holds env_lock. A file that shrank under the map kills who reads what is gone. */
 int pfx_lmdb_is_whole(struct lmdb_store *s);
 /*
- * Values are read from the file, not through the map: a disk that fails is then an error,
- * where it would kill who touches the map. Both in a transaction, with env_lock held.
- * ask_for has the disk begin to read all of v; read_at copies n of its bytes from place at on:
- * 0, PFX_E_TRUNCATED or the disk's error.
+ * Copies the beginning of a value to head (up to head_len bytes) and what follows that to body
+ * (up to body_len): by a read of the file, not through the map, since a disk that fails is then
+ * an error, where it would kill who touches the map. In a transaction, with env_lock held. 0,
+ * PFX_E_TRUNCATED or the disk's error.
  */
-void pfx_lmdb_ask_for(struct lmdb_store *s, const MDB_val *v);
-int pfx_lmdb_read_at(struct lmdb_store *s, const MDB_val *v, size_t at, void *out, size_t n);
+int pfx_lmdb_read_value(struct lmdb_store *s, const MDB_val *v, void *head, size_t head_len,
+	void *body, size_t body_len);
 /*
  * LMDB relies on what stands in front of a large value when it deletes or copies it, and the
  * walk did not look: it is compared with what it must be, and mended in the file. The caller

@@ -8,59 +8,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-#define READ_PIECE (128u << 10)
-/* Records of a prefix are got one after the other, so the disk is told of the next ones. */
-#define AHEAD 3u
-
-struct ahead {
-	struct pfx_digest self[AHEAD];
-	uint32_t n;
-};
-
-/* *decoded: the bytes could be had, so that a failure is the record's. */
-static int read_value(struct lmdb_store *s, const struct pfx_store_key *key, const MDB_val *v,
-	uint8_t *kv, int *decoded)
+/* 0, -ENOENT when the row is missing, what pfx_record_verify says, or the disk's error. */
+static int read_record(struct lmdb_store *s, const struct pfx_store_key *key, void *kv,
+	int *decoded)
 {
-	size_t head_len = pfx_record_head_size(key->n_tokens);
-	size_t kv_len = (size_t)s->base.shape.kv_bytes;
 	uint8_t head[PFX_RECORD_HEAD_MAX];
-	struct pfx_record_reader r;
-	int rc;
-
-	rc = pfx_lmdb_read_at(s, v, 0, head, v->mv_size < head_len ? v->mv_size : head_len);
-	if (rc == 0) {
-		*decoded = 1;
-		rc = pfx_record_begin(&r, head, v->mv_size, &s->base.shape, key);
-	}
-	/* What was read is checked while it is in the nearest cache, and the disk reads on. */
-	for (size_t at = 0; at < kv_len && rc == 0; at += READ_PIECE) {
-		size_t n = kv_len - at < READ_PIECE ? kv_len - at : READ_PIECE;
-
-		rc = pfx_lmdb_read_at(s, v, head_len + at, kv + at, n);
-		*decoded = rc == 0;
-		if (rc == 0) {
-			pfx_record_piece(&r, kv + at, n);
-		}
-	}
-	*decoded |= rc == PFX_E_TRUNCATED;
-	return rc == 0 ? pfx_record_end(&r) : rc;
-}
-
-static void ask_ahead(struct lmdb_store *s, MDB_txn *txn, const struct ahead *ahead)
-{
-	for (uint32_t i = 0; i < ahead->n; i++) {
-		MDB_val k = digest_val(&ahead->self[i]), v;
-
-		if (mdb_get(txn, s->records, &k, &v) == MDB_SUCCESS) {
-			pfx_lmdb_ask_for(s, &v);
-		}
-	}
-}
-
-/* 0, -ENOENT when the row is missing, what pfx_record_decode says, or the disk's error. */
-static int read_record(struct lmdb_store *s, const struct pfx_store_key *key,
-	const struct ahead *ahead, void *kv, int *decoded)
-{
 	MDB_txn *txn;
 	MDB_val k = digest_val(&key->self), v;
 	int rc;
@@ -76,14 +28,14 @@ static int read_record(struct lmdb_store *s, const struct pfx_store_key *key,
 		rc = pfx_lmdb_code(mdb_get(txn, s->records, &k, &v));
 		*decoded = rc == -ENOENT;
 		if (rc == 0) {
-			pfx_lmdb_ask_for(s, &v);
-			ask_ahead(s, txn, ahead);
-			rc = read_value(s, key, &v, kv, decoded);
+			rc = pfx_lmdb_read_value(s, &v, head, pfx_record_head_size(key->n_tokens), kv,
+				(size_t)s->base.shape.kv_bytes);
+			*decoded = rc == 0 || rc == PFX_E_TRUNCATED;
 		}
 		mdb_txn_abort(txn);
 	}
 	pthread_rwlock_unlock(&s->env_lock);
-	return rc;
+	return rc == 0 ? pfx_record_verify(head, v.mv_size, &s->base.shape, key, kv) : rc;
 }
 
 static struct pfx_catalog_entry *visible(struct lmdb_store *s, const struct pfx_store_key *key)
@@ -108,9 +60,9 @@ static void touch_locked(struct lmdb_store *s, struct pfx_catalog_entry *e)
  * still the same one is doomed; if the entry went meanwhile, it is a plain miss.
  */
 static int read_entry(struct lmdb_store *s, const struct pfx_store_key *key, uint64_t seq,
-	const struct ahead *ahead, void *kv)
+	void *kv)
 {
-	int decoded, rc = read_record(s, key, ahead, kv, &decoded), doomed = 0;
+	int decoded, rc = read_record(s, key, kv, &decoded), doomed = 0;
 	struct pfx_catalog_entry *e;
 
 	if (rc == 0) {
@@ -137,18 +89,10 @@ static int read_entry(struct lmdb_store *s, const struct pfx_store_key *key, uin
 	return rc;
 }
 
-static void look_ahead_locked(const struct pfx_catalog_entry *e, struct ahead *out)
-{
-	while (out->n < AHEAD && (e = pfx_catalog_newest_kid(e)) != NULL) {
-		out->self[out->n++] = e->key.self;
-	}
-}
-
 int pfx_lmdb_get(struct pfx_store *store, const struct pfx_store_key *key, void *kv)
 {
 	struct lmdb_store *s = lmdb_of(store);
 	struct pfx_catalog_entry *e;
-	struct ahead ahead = { .n = 0 };
 	uint64_t seq = 0;
 	int rc = -ENOENT;
 
@@ -158,11 +102,10 @@ int pfx_lmdb_get(struct pfx_store *store, const struct pfx_store_key *key, void 
 	if (e != NULL) {
 		touch_locked(s, e);
 		seq = e->seq;
-		look_ahead_locked(e, &ahead);
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (e != NULL) {
-		rc = read_entry(s, key, seq, &ahead, kv);
+		rc = read_entry(s, key, seq, kv);
 	}
 	pthread_mutex_lock(&s->lock);
 	s->info.hits += rc == 0;
@@ -222,8 +165,7 @@ static struct pfx_digest *list_all(struct lmdb_store *s, size_t *n)
 	return all;
 }
 
-static int verify_one(struct lmdb_store *s, const struct pfx_digest *self,
-	const struct ahead *ahead, void *kv, struct pfx_store_verified *out)
+static int verify_one(struct lmdb_store *s, const struct pfx_digest *self, void *kv, struct pfx_store_verified *out)
 {
 	uint32_t tokens[PFX_RECORD_TOKENS_MAX];
 	struct pfx_catalog_entry *e;
@@ -246,7 +188,7 @@ static int verify_one(struct lmdb_store *s, const struct pfx_digest *self,
 	if (e == NULL) {
 		return 0;
 	}
-	rc = read_entry(s, &key, seq, ahead, kv);
+	rc = read_entry(s, &key, seq, kv);
 	if (rc == PFX_E_FORMAT || rc == PFX_E_TRUNCATED) {
 		out->damaged++;
 		return 0;
@@ -263,13 +205,7 @@ int pfx_lmdb_verify(struct pfx_store *store, struct pfx_store_verified *out)
 	int rc = kv == NULL || all == NULL ? -ENOMEM : 0;
 
 	for (size_t i = 0; i < n && rc == 0; i++) {
-		struct ahead ahead = { .n = 0 };
-
-		while (ahead.n < AHEAD && i + 1 + ahead.n < n) {
-			ahead.self[ahead.n] = all[i + 1 + ahead.n];
-			ahead.n++;
-		}
-		rc = verify_one(s, &all[i], &ahead, kv, out);
+		rc = verify_one(s, &all[i], kv, out);
 	}
 	pfx_free(all);
 	pfx_free(kv);

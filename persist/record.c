@@ -320,51 +320,38 @@ static int check_head(const void *bytes, size_t n, const struct pfx_store_shape 
 	return 0;
 }
 
-static XXH3_state_t *state_of(const struct pfx_record_reader *r)
-{
-	_Static_assert(sizeof(r->state) >= sizeof(XXH3_state_t), "hash state");
-	return (XXH3_state_t *)(uintptr_t)r->state;
-}
-
-int pfx_record_begin(struct pfx_record_reader *r, const void *head, size_t n,
-	const struct pfx_store_shape *shape, const struct pfx_store_key *key)
-{
-	struct record_header h;
-	int rc = check_head(head, n, shape, key, &h);
-
-	if (rc == 0) {
-		r->check = h.check;
-		check_begin(state_of(r), &h, key->tokens);
-	}
-	return rc;
-}
-
-void pfx_record_piece(struct pfx_record_reader *r, const void *kv, size_t n)
-{
-	XXH3_128bits_update(state_of(r), kv, n);
-}
-
-int pfx_record_end(const struct pfx_record_reader *r)
-{
-	struct pfx_digest check;
-
-	hash_end(state_of(r), &check);
-	return pfx_digest_equal(&check, &r->check) ? 0 : PFX_E_FORMAT;
-}
-
 int pfx_record_decode(const void *bytes, size_t n, const struct pfx_store_shape *shape,
 	const struct pfx_store_key *key, void *kv)
 {
-	struct pfx_record_reader r;
+	struct record_header h;
 	struct pfx_digest check;
-	int rc = pfx_record_begin(&r, bytes, n, shape, key);
+	XXH3_state_t st;
+	int rc = check_head(bytes, n, shape, key, &h);
 
 	if (rc != 0) {
 		return rc;
 	}
-	check_copy(state_of(&r), kv, (const uint8_t *)bytes + pfx_record_head_size(key->n_tokens),
-		(size_t)shape->kv_bytes, &check);
-	return pfx_digest_equal(&check, &r.check) ? 0 : PFX_E_FORMAT;
+	check_begin(&st, &h, key->tokens);
+	check_copy(&st, kv, (const uint8_t *)bytes + pfx_record_head_size(h.n_tokens),
+		(size_t)h.kv_bytes, &check);
+	return pfx_digest_equal(&check, &h.check) ? 0 : PFX_E_FORMAT;
+}
+
+int pfx_record_verify(const void *head, size_t n, const struct pfx_store_shape *shape,
+	const struct pfx_store_key *key, const void *kv)
+{
+	struct record_header h;
+	struct pfx_digest check;
+	XXH3_state_t st;
+	int rc = check_head(head, n, shape, key, &h);
+
+	if (rc != 0) {
+		return rc;
+	}
+	check_begin(&st, &h, key->tokens);
+	XXH3_128bits_update(&st, kv, (size_t)h.kv_bytes);
+	hash_end(&st, &check);
+	return pfx_digest_equal(&check, &h.check) ? 0 : PFX_E_FORMAT;
 }
 
 size_t pfx_entry_size(uint32_t n_tokens)

@@ -107,21 +107,12 @@ int pfx_record_decode(const void *bytes, size_t n, const struct pfx_store_shape 
 /* The part of a record before its KV: the header and the tokens. */
 #define PFX_RECORD_HEAD_MAX (112 + PFX_RECORD_TOKENS_MAX * sizeof(uint32_t))
 size_t pfx_record_head_size(uint32_t n_tokens);
-
 /*
- * The same for a record that is read piece by piece. begin looks at the head, the first
- * pfx_record_head_size(key->n_tokens) bytes of the n that the record has, or all n when it has
- * fewer; all results are of pfx_record_decode but for the checksum. Then all KV goes through
- * piece, in order. end: 0, or PFX_E_FORMAT.
+ * The same for a record whose KV was read to kv already, if it is of key: head has its first
+ * bytes, up to pfx_record_head_size(key->n_tokens) of the n that the record has.
  */
-struct pfx_record_reader {
-	_Alignas(64) unsigned char state[576];
-	struct pfx_digest check;
-};
-int pfx_record_begin(struct pfx_record_reader *reader, const void *head, size_t n,
-	const struct pfx_store_shape *shape, const struct pfx_store_key *key);
-void pfx_record_piece(struct pfx_record_reader *reader, const void *kv, size_t n);
-int pfx_record_end(const struct pfx_record_reader *reader);
+int pfx_record_verify(const void *head, size_t n, const struct pfx_store_shape *shape,
+	const struct pfx_store_key *key, const void *kv);
 
 /* A row of the index. */
 struct pfx_entry_info {

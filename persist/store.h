@@ -157,7 +157,7 @@ struct pfx_store_lmdb_opts {
 	const char *path; /* a folder of its own; made (0700) with its last part when missing */
 	struct pfx_store_shape shape;
 	uint64_t bytes_max; /* of the file; at least PFX_STORE_BYTES_MIN and room for 32 records */
-	int read_only;      /* also assumed when the folder cannot be written */
+	int read_only;      /* also assumed when folder, file or disk cannot be written */
 	int replace;        /* clears an environment of another shape or version */
 	uint32_t walk_ms_max; /* the longest that the walk at start may take; 0: 120 s */
 };
@@ -173,9 +173,11 @@ struct pfx_store_opened {
  * Opens the environment in path, after a child process walked it: LMDB trusts its own pages,
  * so a damaged one may kill who reads it. One that fails the walk is renamed to damaged.mdb
  * (the last one only is kept) and the store starts empty: that is success, *opened (may be
- * NULL) and a warning tell. -EEXIST: an environment of another shape or version (left
- * alone; `replace` clears it). -EBUSY: another process has it. -EINVAL: bad options. Others:
- * the disk. err gets a sentence that names the folder. Forks; call it before there are
+ * NULL) and a warning tell. -EEXIST: an environment of another shape, version or program, or
+ * one that fails the walk where no store of ours ever was (left alone; `replace` clears it).
+ * -EBUSY: another process has it. -EINVAL: bad options. Others: the disk, as far as not even
+ * reading is possible: a disk that is full or read-only is success, with info.read_only and a
+ * warning. err gets a sentence that names the folder. Forks; call it before there are
  * threads that hold locks, or accept that the child runs nothing but the walk.
  */
 int pfx_store_lmdb_open(struct pfx_store **out, const struct pfx_store_lmdb_opts *opts,
