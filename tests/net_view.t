@@ -278,6 +278,63 @@ same([len({x["session"] for x in lines[3:]}), [x.get("last_turn", False) for x i
 ok("bob" not in open(path).read(), "... not by their names")
 server.stop()
 
+# ---- a host tier ----
+server, c = start("--device-memory", "600K", "--host-memory", "4M")
+prompts = [[3 + i] + ids(8 * B - 1) for i in range(10)]
+for i in range(30):
+    c.ask(op="warm", id=1, tokens=prompts[i % 10])
+h = c.ask(op="hits", id=1)["total"]
+st = c.ask(op="stats", id=1)["tokens"]
+same(h["cached"], st["cached"], "hits by tier are those of stats")
+tree = c.ask(op="tree", id=1, nodes=10000, depth=100)
+nodes = [n["blocks"] for s in tree["spaces"] for n in s["nodes"]]
+st = c.ask(op="stats", id=1)["tiers"]
+same([sum(n[t] for n in nodes) for t in ("device", "host")],
+     [st[t]["cached"] for t in ("device", "host")], "the tree's tiers are those of stats")
+spans = {}
+for p in prompts:
+    x = c.ask(op="explain", id=1, tokens=p + [3])
+    ok(all(n["all"] >= n["device"] for n in [k["blocks"] for k in x["nodes"]]), "its nodes")
+    for s in x["spans"]:
+        spans[s["tier"]] = spans.get(s["tier"], 0) + s["to"] - s["from"]
+    same([s["tier"] for s in x["estimate"]["slower_tiers"]],
+         [s["tier"] for s in x["spans"] if s["tier"] in ("host", "disk")], "... what copying costs")
+ok(sum(spans.get(t, 0) for t in ("device", "host")) > 0, "explain tells tiers", spans)
+print("# %s %s" % (spans, h["cached"]))
+server.stop()
+
+# ---- a store, over a restart ----
+store = os.path.join(tmp.name, "store")
+server, c = start("--store", store, "--save", "all")
+prompts = [[3 + i] + ids(4 * B - 1) for i in range(5)]
+for tokens in prompts:
+    c.ask(op="warm", id=1, tokens=tokens, namespace="kept")
+c.ask(op="save", id=1)
+server.stop()
+server, c = start("--store", store, "--save", "all")
+tree = c.ask(op="tree", id=1)
+same([(s["namespace"], s["salt"], len(s["space"])) for s in tree["spaces"]], [(None, None, 32)],
+     "what came from the store has no name yet")
+ok(subprocess.run([CTL, "-s", server.address, "tree"], capture_output=True,
+                  text=True).stdout.startswith("space "), "... and prefixctl tree says so")
+same(sum(n["blocks"]["disk"] for n in tree["spaces"][0]["nodes"]), 20, "... and is on disk")
+x = c.ask(op="explain", id=1, tokens=prompts[0] + [3], namespace="kept")
+same([(s["tier"], s["to"] - s["from"]) for s in x["spans"]], [("disk", 4 * B), ("to compute", 1)],
+     "explain finds it there")
+same([(s["tier"], s["tokens"], s["better"]) for s in x["estimate"]["slower_tiers"]],
+     [("disk", 4 * B, "copy")], "... and would load it")
+for tokens in prompts:
+    c.ask(op="warm", id=1, tokens=tokens, namespace="kept")
+h = c.ask(op="hits", id=1)
+same(h["total"]["cached"], c.ask(op="stats", id=1)["tokens"]["cached"], "hits from disk")
+ok(h["total"]["cached"]["disk"] > 0, "... there are some", h["total"])
+ok(h["total"]["ceiling_tokens"]["hit"] == h["total"]["cached_tokens"],
+   "what came from before the start counts for an unlimited cache, too")
+same([s["salt"] for s in c.ask(op="tree", id=1)["spaces"]], ["kept"], "now its name is known")
+ok("from disk" in subprocess.run([CTL, "-s", server.address, "hits"], capture_output=True,
+                                 text=True).stdout, "prefixctl hits shows slower tiers")
+server.stop()
+
 # ---- a trace, replayed ----
 server, c = start()
 path = os.path.join(tmp.name, "t.jsonl")
