@@ -276,7 +276,7 @@ static struct item *next_item(struct pfx_recorder *rec, int *stop)
 
 static void open_file(struct pfx_recorder *rec)
 {
-	char error[256] = "";
+	char error[sizeof(rec->error)] = "";
 
 	if (hash_open(rec) != 0) {
 		snprintf(error, sizeof(error), "SipHash is not to be had from libcrypto");
@@ -286,13 +286,11 @@ static void open_file(struct pfx_recorder *rec)
 			snprintf(error, sizeof(error), "path: %.150s: %s", rec->path, strerror(errno));
 		}
 	}
-	if (error[0] != 0) {
-		fail(rec, "%s", error);
-	} else {
-		pthread_mutex_lock(&rec->lock);
-		rec->state = RECORDING;
-		pthread_mutex_unlock(&rec->lock);
-	}
+	/* No word in the log: who asked for it hears of it. */
+	pthread_mutex_lock(&rec->lock);
+	rec->state = error[0] != 0 ? FAILED : RECORDING;
+	memcpy(rec->error, error, sizeof(error));
+	pthread_mutex_unlock(&rec->lock);
 	rec->opts.opened(rec->opts.arg, rec, error[0] != 0 ? error : NULL);
 }
 

@@ -159,6 +159,7 @@ static void add_percent(struct pfx_buf *b, const char *what, const json_t *row, 
 static void head_lines(struct top *t)
 {
 	const json_t *requests = part(t->now, "requests"), *minutes = part(t->now, "last_minutes");
+	const json_t *tokens = part(t->now, "tokens");
 	long long up = (long long)pfx_ctl_real(t->now, "uptime_s");
 	double prompt = rate(t, "tokens", "prompt"), computed = rate(t, "tokens", "computed");
 	struct pfx_buf b = PFX_BUF_INIT;
@@ -167,9 +168,15 @@ static void head_lines(struct top *t)
 		pfx_ctl_str(t->now, "model"), up / 3600, up / 60 % 60, up % 60,
 		pfx_ctl_int(requests, "running"), pfx_ctl_int(requests, "queued"),
 		pfx_ctl_int(requests, "done"), pfx_ctl_int(requests, "failed"));
-	add_line(t, "tokens/s: prompt %.0f (cached %.0f, computed %.0f)  generated %.0f  steps/s %.0f",
-		prompt, prompt - computed, computed, rate(t, "tokens", "generated"),
-		rate(t, "steps", "count"));
+	if (t->before != NULL) {
+		add_line(t, "tokens/s: prompt %.0f (cached %.0f, computed %.0f)  generated %.0f  steps/s %.0f",
+			prompt, prompt - computed, computed, rate(t, "tokens", "generated"),
+			rate(t, "steps", "count"));
+	} else {
+		add_line(t, "tokens: prompt %lld (computed %lld)  generated %lld",
+			pfx_ctl_int(tokens, "prompt"), pfx_ctl_int(tokens, "computed"),
+			pfx_ctl_int(tokens, "generated"));
+	}
 	pfx_buf_addf(&b, "this minute and the last: %lld requests", pfx_ctl_int(minutes, "requests"));
 	add_percent(&b, "hit rate", minutes, "hit_rate");
 	add_percent(&b, "of at most", minutes, "ceiling");
