@@ -88,6 +88,7 @@ struct pfx_request {
 	struct pfx_list orders; /* struct pfx_order of_owner, by block */
 	uint32_t fetch_next, fetch_to;
 	uint64_t fetch_by_ns; /* later it computes */
+	int fetch_queued;     /* the next block wanted is in the store */
 	int fetch_torn;       /* the path holds blocks behind a gap */
 	int no_fetch;         /* until it is admitted anew */
 	/* Where its tokens lay when it was first admitted: below these, in order. */

@@ -234,6 +234,7 @@ static int give_one(struct pfx_engine *e, struct pfx_request *r)
 		return 0;
 	}
 	kind = src.tier == PFX_TIER_HOST ? PFX_ORDER_FETCH : PFX_ORDER_LOAD;
+	r->fetch_queued = kind == PFX_ORDER_LOAD;
 	/* A host block may still be on its way there: that order must have been given before. */
 	if (!pfx_mover_room(m, kind) || (kind == PFX_ORDER_FETCH && !pfx_tiers_spill(e)) ||
 		(o = pfx_mover_order(m, kind)) == NULL) {
@@ -324,6 +325,17 @@ static int any_under_way(const struct pfx_request *r)
 	return 0;
 }
 
+/* Copies in memory end by themselves; what comes late is what the store has not read. */
+static int waits_for_store(const struct pfx_request *r)
+{
+	int loads = r->fetch_queued && pfx_list_empty(&r->orders);
+
+	pfx_list_for(it, &r->orders) {
+		loads |= order_at(it)->kind == PFX_ORDER_LOAD && !order_at(it)->finished;
+	}
+	return loads;
+}
+
 static void fetch(struct pfx_engine *e, struct pfx_request *r)
 {
 	struct pfx_mover_rates rates;
@@ -331,7 +343,7 @@ static void fetch(struct pfx_engine *e, struct pfx_request *r)
 
 	publish(e, r);
 	look_for_failure(e, r);
-	if (pfx_request_len(r) < r->fetch_to && pfx_clock_ns() > r->fetch_by_ns) {
+	if (pfx_request_len(r) < r->fetch_to && pfx_clock_ns() > r->fetch_by_ns && waits_for_store(r)) {
 		e->tiers.late++;
 		pfx_mover_rates(e->tiers.mover, &rates);
 		if (rates.load_wait_ns > STUCK_NS) {
@@ -372,6 +384,7 @@ int pfx_fetch_begin(struct pfx_engine *e, struct pfx_request *r, uint32_t limit)
 	r->leader = NULL;
 	r->fetch_next = len / e->info.block_tokens;
 	r->fetch_torn = 0;
+	r->fetch_queued = 0;
 	r->fetch_by_ns = pfx_clock_ns() + patience(e, r);
 	pfx_usage_cached(e, r, len);
 	return 1;

@@ -55,7 +55,7 @@ int main(int argc, char **argv)
 	}
 	opts.host_memory = 256u << 20;
 	opts.store = store;
-	opts.saves = PFX_SAVES_REUSED;
+	opts.saves = PFX_SAVES_OFF; /* idle: the prompt is used again, and would be saved */
 	on = open_engine(&opts);
 	for (int i = 0; i < rounds; i++) {
 		t = ns_per_token(off, pfx_engine_info(off)->n_vocab);
