@@ -225,6 +225,8 @@ for i in range(4 * len(prompts)):
     if r["miss"] and r["miss"]["reason"] == "evicted":
         evicted.append(r)
 ok(len(evicted) > 0, "prompts are evicted")
+ok(all(0 <= r["miss"]["evicted_ms_ago"] < 1000 * WAIT for r in evicted), "... and when is told",
+   [r["miss"] for r in evicted])
 t = total(c)
 same((t["cached_tokens"], t["prompt_tokens"]), (sums["cached"], sums["prompt"]), "hits still add up")
 same(t["ceiling_tokens"]["hit"], sums["prompt"] - len(prompts) * 8 * B,

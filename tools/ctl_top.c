@@ -51,7 +51,8 @@ struct top {
 	int paused, quit, status;
 	uint64_t asked_ns, next_ns; /* asked: of a look that is not answered yet; 0: none */
 	char *lines[256];
-	uint32_t n_lines;
+	uint32_t n_lines, heading; /* heading: the list's */
+	int stale; /* lines are to be made anew */
 };
 
 static volatile sig_atomic_t stopped_by;
@@ -101,6 +102,7 @@ static int take_look(struct top *t, int wait_ms)
 	t->asked_ns = 0;
 	t->next_ns = pfx_clock_ns() + (uint64_t)t->delay_ms * 1000000u;
 	t->count -= t->count > 0;
+	t->stale = !t->paused;
 	return 1;
 }
 
@@ -234,14 +236,13 @@ static void request_line(struct top *t, const json_t *r)
 	pfx_buf_free(&b);
 }
 
-/* Fills lines from t->now. Returns the number of the heading's line. */
-static uint32_t make_lines(struct top *t)
+/* Fills lines from t->now. */
+static void make_lines(struct top *t)
 {
 	const json_t *list = part(t->now, "list"), *disk = part(part(t->now, "tiers"), "disk");
 	const struct sort *s = &sorts[t->sort];
 	size_t n = json_array_size(list);
 	struct sorted *rows = pfx_xcalloc(n, sizeof(*rows));
-	uint32_t heading;
 
 	drop_lines(t);
 	head_lines(t);
@@ -251,7 +252,7 @@ static uint32_t make_lines(struct top *t)
 		add_line(t, "disk   %lld records, %.1f MiB", pfx_ctl_int(disk, "records"),
 			(double)pfx_ctl_int(disk, "bytes") / 1048576);
 	}
-	heading = t->n_lines;
+	t->heading = t->n_lines;
 	add_line(t, "%8s %-8s %-9s %7s %7s %7s %6s %6s %7s %s", "REQUEST", "OP", "STATE", "PROMPT", "DONE",
 		"CACHED", "OUT", "TOK/S", "AGE/s", "NAMESPACE");
 	for (size_t i = 0; i < n; i++) {
@@ -266,7 +267,7 @@ static uint32_t make_lines(struct top *t)
 		add_line(t, "%8lld more", pfx_ctl_int(t->now, "left_out"));
 	}
 	pfx_free(rows);
-	return heading;
+	t->stale = 0;
 }
 
 /* ---- without a screen ---- */
@@ -337,16 +338,15 @@ static void draw(struct top *t)
 {
 	uint64_t waited = t->asked_ns == 0 ? 0 : (pfx_clock_ns() - t->asked_ns) / 1000000u;
 	struct pfx_buf foot = PFX_BUF_INIT;
-	uint32_t heading;
 
-	erase();
-	if (t->now != NULL) {
-		heading = make_lines(t);
-		for (uint32_t i = 0; i < t->n_lines && (int)i < LINES - 1; i++) {
-			draw_line((int)i, t->lines[i], i == heading ? A_REVERSE : i == 0 ? A_BOLD : A_NORMAL);
-		}
+	if (t->stale && t->now != NULL) {
+		make_lines(t);
 	}
-	pfx_buf_adds(&foot, waited > PATIENCE_MS ? "NO ANSWER  " : t->paused ? "PAUSED  " : "");
+	erase();
+	for (uint32_t i = 0; i < t->n_lines && (int)i < LINES - 1; i++) {
+		draw_line((int)i, t->lines[i], i == t->heading ? A_REVERSE : i == 0 ? A_BOLD : A_NORMAL);
+	}
+	pfx_buf_adds(&foot, t->paused ? "PAUSED  " : waited > PATIENCE_MS ? "NO ANSWER  " : "");
 	pfx_buf_addf(&foot, "q quit  p pause  by %s; sort:", sorts[t->sort].name);
 	for (size_t i = 0; i < N_SORTS; i++) {
 		pfx_buf_addf(&foot, " %c=%s", sorts[i].key, sorts[i].name);
@@ -362,9 +362,13 @@ static void on_key(struct top *t, int key)
 		t->quit = 1;
 	} else if (key == 'p' || key == ' ') {
 		t->paused = !t->paused;
+		t->stale = !t->paused;
 	} else {
 		for (unsigned i = 0; i < N_SORTS; i++) {
-			t->sort = sorts[i].key == key ? i : t->sort;
+			if (sorts[i].key == key) {
+				t->sort = i;
+				t->stale = 1;
+			}
 		}
 	}
 }
