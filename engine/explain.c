@@ -346,6 +346,31 @@ static json_t *estimate(const struct pfx_engine *e, const struct pfx_hit *hit, u
 		"slower_tiers", slower_tiers(e, hit));
 }
 
+/* The running request that has the most of the prompt beyond what is cached: it would be followed. */
+static json_t *in_flight(struct pfx_engine *e, const struct pfx_space *space,
+	const struct pfx_request *r, uint32_t have)
+{
+	uint64_t number = 0;
+
+	pfx_list_for(it, &e->active) {
+		const struct pfx_request *q = pfx_container_of(it, struct pfx_request, link);
+		uint32_t n = (uint32_t)(q->tokens.n < r->tokens.n ? q->tokens.n : r->tokens.n), same = 0;
+
+		if (q->space != space || q->unshared) {
+			continue;
+		}
+		while (same < n && q->tokens.v[same] == r->tokens.v[same]) {
+			same++;
+		}
+		if (same > have) {
+			have = same;
+			number = q->job->number;
+		}
+	}
+	return number == 0 ? json_null() : json_pack("{s:I,s:I}", "request", (json_int_t)number,
+		"tokens", (json_int_t)have);
+}
+
 static struct pfx_event *explain_prompt(struct pfx_engine *e, struct pfx_request *r)
 {
 	static const char *const tiers[] = { "device", "host", "disk" };
@@ -374,6 +399,7 @@ static struct pfx_event *explain_prompt(struct pfx_engine *e, struct pfx_request
 		hit.mark != PFX_MARK_NONE, "nodes", w.nodes, "nodes_left_out",
 		(json_int_t)w.left_out, "miss", prompt_miss(e, r, &hit, &w), "estimate",
 		estimate(e, &hit, n));
+	json_object_set_new(o, "in_flight", in_flight(e, space, r, hit.tokens));
 	if (r->job->admin) {
 		json_object_set_new(o, "elsewhere", elsewhere(e, space, r, hit.tokens));
 	}

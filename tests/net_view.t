@@ -337,6 +337,22 @@ ok("from disk" in subprocess.run([CTL, "-s", server.address, "hits"], capture_ou
                                  text=True).stdout, "prefixctl hits shows slower tiers")
 server.stop()
 
+# ---- what is being computed ----
+server, c = start("--chunk-tokens", "16")
+asker = server.connect()
+told = None
+for token in range(10, 200):
+    c.send(op="warm", id=1, tokens=[token] * 1900)
+    x = {"cached_tokens": 0}
+    while x["cached_tokens"] < 1900 and told is None:
+        x = asker.ask(op="explain", id=1, tokens=[token] * 1900)
+        told = x["in_flight"]
+    number = c.until_last()[-1]["request"]
+    if told is not None:
+        break
+same(told, {"request": number, "tokens": 1900}, "who computes a prompt now is told")
+server.stop()
+
 # ---- a trace, replayed ----
 server, c = start()
 path = os.path.join(tmp.name, "t.jsonl")

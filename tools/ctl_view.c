@@ -391,6 +391,7 @@ static int tell_explain(const struct pfx_ctl *ctl, const json_t *reply)
 {
 	const json_t *spans = json_object_get(reply, "spans");
 	const json_t *elsewhere = json_object_get(reply, "elsewhere");
+	const json_t *flight = json_object_get(reply, "in_flight");
 
 	if (json_object_get(reply, "request") != NULL) {
 		put_request(reply);
@@ -405,6 +406,10 @@ static int tell_explain(const struct pfx_ctl *ctl, const json_t *reply)
 	put_miss(json_object_get(reply, "miss"));
 	put_estimate(json_object_get(reply, "estimate"));
 	put_slower(json_object_get(json_object_get(reply, "estimate"), "slower_tiers"));
+	if (json_is_object(flight)) {
+		printf("request %lld is computing it up to token %lld\n", pfx_ctl_int(flight, "request"),
+			pfx_ctl_int(flight, "tokens"));
+	}
 	for (size_t i = 0; i < json_array_size(elsewhere); i++) {
 		const json_t *o = json_array_get(elsewhere, i);
 
