@@ -107,7 +107,9 @@ static void take(struct pfx_event *ev)
 		break;
 	case PFX_EVENT_TOKENS:
 		r->tokens = malloc(ev->n_tokens * sizeof(*r->tokens) + 1);
-		memcpy(r->tokens, ev->tokens, ev->n_tokens * sizeof(*r->tokens));
+		if (ev->n_tokens > 0) {
+			memcpy(r->tokens, ev->tokens, ev->n_tokens * sizeof(*r->tokens));
+		}
 		r->n = (uint32_t)ev->n_tokens;
 		break;
 	case PFX_EVENT_TEXT:
