@@ -431,6 +431,109 @@ static void open_cache(void)
 	memset(paths, 0, sizeof(paths));
 }
 
+/* ---- the disk's state in another cache ---- */
+
+static uint32_t renumbered[WORLD_BLOCKS]; /* by old record: the new one */
+static uint32_t n_restored;
+
+/* All rows of a node, as the store's index would have them. */
+static void restore_node(struct pfx_restore *r, struct pfx_space *space, const struct pfx_node *x)
+{
+	uint32_t shift = cache->shift;
+
+	for (uint32_t i = 0; i < pfx_node_n_records(x, shift); i++) {
+		uint32_t record = pfx_node_records(x, shift)[i], n = x->saved - i * B;
+		const struct pfx_node *p = x->parent;
+		uint32_t above = PFX_BLOCK_NONE;
+
+		if (i > 0) {
+			above = pfx_node_records(x, shift)[i - 1];
+		} else if (p->n > 0) {
+			above = pfx_node_records(p, shift)[pfx_node_n_blocks(p, shift) - 1];
+		}
+		n = n < B ? n : B;
+		must(written[record] == n, "record %u has %u tokens, the tree says %u", record,
+			written[record], n);
+		must(pfx_restore_add(r, space, above == PFX_BLOCK_NONE ? above : renumbered[above],
+			x->run + i * B, n, x->used_ns, &renumbered[record]) == 0, "a row is refused");
+		must(pfx_restore_add(r, space, above == PFX_BLOCK_NONE ? above : renumbered[above],
+			x->run + i * B, n, 0, &record) == (n_restored + 1 == cache->tier[2].pool.n ?
+			PFX_E_FULL : -EEXIST), "a row is taken twice");
+		n_restored++;
+	}
+}
+
+/* What of x is on disk is found on disk in the other cache, and ends there. */
+static void find_node(struct pfx_cache *other, struct pfx_space *space, const struct pfx_node *x)
+{
+	uint32_t tokens[LEN_MAX + 1], n = x->start + x->saved;
+	struct pfx_hit hit;
+
+	if (x->saved == 0) {
+		return;
+	}
+	for (const struct pfx_node *p = x; p->n > 0; p = p->parent) {
+		memcpy(tokens + p->start, p->run, (p == x ? x->saved : p->n) * sizeof(*tokens));
+	}
+	pfx_cache_match(other, space, tokens, n, &hit);
+	must(hit.tokens == n && hit.tier_tokens[PFX_TIER_DISK] == n, "%u of %u saved tokens are found",
+		hit.tokens, n);
+	if (x->saved < x->n || x->kids_in[PFX_TIER_DISK] == 0) {
+		struct pfx_hit longer;
+		struct pfx_path *path;
+		struct pfx_source source;
+
+		tokens[n] = 1000;
+		pfx_cache_match(other, space, tokens, n + 1, &longer);
+		must(longer.tokens == n, "more is found than was saved");
+		must(pfx_path_open(other, space, tokens, n, NULL, &path) == 0, "open");
+		must(pfx_path_source(path, (n - 1) / B, &source) == 0 &&
+			source.id == renumbered[pfx_node_records(x, cache->shift)[(x->saved - 1) / B]],
+			"another record is the source");
+		pfx_path_close(path);
+	}
+}
+
+static void restore(void)
+{
+	struct pfx_cache_opts opts = {
+		.block_tokens = B, .n_blocks = 4, .n_disk = cache->tier[PFX_TIER_DISK].pool.n,
+	};
+	struct pfx_space *space[SPACES];
+	struct pfx_cache *other;
+	struct pfx_restore *r;
+	struct pfx_cache_stats s;
+
+	if (opts.n_disk == 0) {
+		return;
+	}
+	must(pfx_cache_open(&other, &opts) == 0 && pfx_restore_begin(other, &r) == 0, "begin");
+	n_restored = 0;
+	for (int i = 0; i < SPACES; i++) {
+		must(pfx_cache_space(other, "abc", (size_t)i, &space[i]) == 0, "space");
+		for (struct pfx_node *x = pfx_tree_next(&spaces[i]->root); x != NULL;
+			x = pfx_tree_next(x)) {
+			restore_node(r, space[i], x);
+		}
+	}
+	pfx_restore_end(r);
+	pfx_cache_check(other, report, NULL);
+	pfx_cache_stats(other, &s);
+	must(s.tier[PFX_TIER_DISK].cached == n_restored, "%u of %u rows are there",
+		s.tier[PFX_TIER_DISK].cached, n_restored);
+	seen[12] += n_restored;
+	for (int i = 0; i < SPACES; i++) {
+		for (struct pfx_node *x = pfx_tree_next(&spaces[i]->root); x != NULL;
+			x = pfx_tree_next(x)) {
+			find_node(other, space[i], x);
+		}
+	}
+	pfx_cache_check(other, report, NULL);
+	must(pfx_cache_evict(other, PFX_TIER_DISK, NULL, UINT32_MAX) == n_restored, "all can be evicted");
+	pfx_cache_check(other, report, NULL);
+	pfx_cache_close(other);
+}
+
 static void close_cache(void)
 {
 	struct pfx_cache_stats s;
@@ -447,6 +550,7 @@ static void close_cache(void)
 		must(s.tier[t].running == 0 && s.tier[t].leased == 0 && s.tier[t].moving == 0,
 			"idle: %u running, %u moving in tier %d", s.tier[t].running, s.tier[t].moving, t);
 	}
+	restore();
 	pfx_cache_close(cache);
 }
 
@@ -476,7 +580,7 @@ int main(int argc, char **argv)
 {
 	static const char *const what[] = { "hits on the device", "hits in host memory", "hits on disk",
 		"sources that are gone", "", "fetches", "loads", "sources lost", "waits for copies",
-		"leases", "saves", "flushes" };
+		"leases", "saves", "flushes", "rows restored" };
 
 	seed = argc > 1 ? strtoull(argv[1], NULL, 0) : pfx_rng_entropy();
 	printf("# seed %llu\n", (unsigned long long)seed);
@@ -484,7 +588,7 @@ int main(int argc, char **argv)
 	world_arrived = arrived;
 	run(STEPS, false, "in all tiers");
 	run(STEPS / 2, true, "with allocations that fail");
-	for (int i = 0; i < 12; i++) {
+	for (int i = 0; i < 13; i++) {
 		if (what[i][0] != '\0') {
 			ok(seen[i] > 0, "%llu %s", (unsigned long long)seen[i], what[i]);
 		}
