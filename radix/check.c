@@ -503,7 +503,7 @@ static void check_ahead(struct check *c, const struct pfx_path *path)
 		return;
 	}
 	if (path->reach <= path->len || path->reach <= x->start || path->reach > pfx_node_end(x) ||
-		path->apart || path->leased) {
+		x->state == PFX_NODE_FLUSHED || path->leased) {
 		problem(c, "a path reaches to %u from %u, in a node of [%u, %u)", path->reach, path->len,
 			x->start, pfx_node_end(x));
 	}

@@ -339,10 +339,14 @@ int pfx_path_reserve(struct pfx_path *path, uint32_t upto, struct pfx_block_copy
 	return 0;
 }
 
-/* May x be made longer at its end, instead of getting a child: is nobody else held to it? */
+/*
+ * May x be made longer at its end, instead of getting a child: is nobody else held to it, and is
+ * nothing said of it that is not true of the rest?
+ */
 static int may_extend(const struct pfx_path *path, const struct pfx_node *x)
 {
-	return x->n > 0 && x->kids == NULL && x->pins == (x == path->node) && x->leases == 0;
+	return x->n > 0 && x->kids == NULL && x->pins == (x == path->node) && x->leases == 0 &&
+		x->conv == path->conv && x->keep_until <= path->cache->now;
 }
 
 /* The path's own blocks of positions [x's end, upto) become those of x, which has room. */
@@ -619,7 +623,7 @@ int pfx_path_publish(struct pfx_path *path, const uint32_t *tokens, uint32_t upt
 	if (at.pos < upto) {
 		x->writer = block_start(cache, upto) < upto ? path : NULL;
 	}
-	if (cache->slots > 1) {
+	if (cache->slots > 1 && x->n > 0) {
 		pfx_save_check(cache, x->parent);
 		pfx_save_check(cache, x);
 	}

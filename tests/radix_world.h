@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "radix/kids.h"
 #include "radix/priv.h"
 
 #define WORLD_BLOCKS 192
