@@ -338,7 +338,7 @@ static void check_below(struct check *c, const struct pfx_node *x)
 		if (x->class > p->class) {
 			problem(c, "a node goes in a later class than its parent");
 		}
-		if (x->class == p->class && x->age > p->age) {
+		if (x->age > p->age) {
 			problem(c, "a node is older than its child");
 		}
 	}

@@ -123,11 +123,20 @@ static struct pfx_node *expired(const struct pfx_cache *cache)
 void pfx_cache_now(struct pfx_cache *cache, uint64_t ns)
 {
 	struct pfx_node *x;
+	uint64_t last = 0;
 
 	cache->now = ns > cache->now ? ns : cache->now;
 	while ((x = expired(cache)) != NULL) {
+		/* Those that were kept for equally long are equally old, so that no child is younger. */
+		cache->clock += x->keep_until != last;
+		last = x->keep_until;
 		pfx_order_remove(cache, x);
-		x->age = ++cache->clock;
+		x->age = cache->clock;
 		pfx_order_add(cache, x);
+		/* Those above are kept for as long or longer, so their place does not depend on it. */
+		for (struct pfx_node *p = x->parent; p->n > 0 && !pfx_node_held(p) &&
+			p->age < cache->clock; p = p->parent) {
+			p->age = cache->clock;
+		}
 	}
 }

@@ -506,6 +506,10 @@ static struct pfx_node *grow_none(struct pfx_path *path, struct pfx_place at, ui
 	}
 	*n_tree = blocks_for(cache, at.pos);
 	if (*n_tree > last && pfx_node_end(x) > at.pos && last - (x->start >> cache->shift) >= x->n_dev) {
+		if (last < path->n_tree) {
+			/* It has another block with these tokens from the tree already. */
+			return path->node;
+		}
 		*n_tree = last;
 	}
 	adopt(path, x, path->in_tree >> cache->shift, *n_tree);

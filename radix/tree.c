@@ -394,6 +394,10 @@ int pfx_tree_shorten(struct pfx_cache *cache, struct pfx_node *x, uint32_t n)
 	x->digest = x->parent->digest;
 	x->n = n;
 	x->worthy = x->worthy < n ? x->worthy : n;
+	if (pfx_node_held(x->parent)) {
+		/* Who had a beginning of what x was may have as much as x now, in memory. */
+		pfx_relink_below(cache, x->parent);
+	}
 	if (pfx_tree_link(cache, x)) {
 		pfx_order_add(cache, x);
 		return 0;

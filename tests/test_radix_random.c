@@ -454,6 +454,18 @@ static void vanish(struct cell *m, uint32_t from)
 	}
 	m->end = from;
 	m->used = from > m->depth * B;
+	for (uint32_t i = 0; m->used && i < n_cells; i++) {
+		struct cell *o = &cells[i];
+
+		/* Held by somebody, and no less than m now: it is matched again, in its place. */
+		if (o != m && present(o) && o->space == m->space && o->depth == m->depth &&
+			o->base == m->base && o->end == from && common(o, m->tokens, from) ==
+			from - m->depth * B) {
+			o->rec = m->rec;
+			o->rec_end = m->rec_end;
+			m->used = false;
+		}
+	}
 	sweep();
 }
 
@@ -886,6 +898,10 @@ static void do_publish(struct mpath *p, uint32_t upto)
 	if (pos == upto) {
 		shared = n_tree;
 		if (upto % B != 0 && chain[upto / B]->end > upto && chain[upto / B]->dev == NONE) {
+			if (upto / B < p->n_tree) {
+				/* It has another block with these tokens from the tree already. */
+				return;
+			}
 			n_tree = shared = upto / B;
 			seen[4]++;
 		}
@@ -1300,7 +1316,7 @@ static void do_admin(void)
 /* What was kept for long enough is as if just used, those that were to be kept shortest first. */
 static void do_time(void)
 {
-	uint64_t was = now;
+	uint64_t was = now, last = 0;
 
 	now += below(100) * 1000;
 	pfx_cache_now(cache, now);
@@ -1320,8 +1336,13 @@ static void do_time(void)
 		if (first == NULL) {
 			return;
 		}
-		first->age = ++model_clock;
+		model_clock += first->keep != last;
+		last = first->keep;
 		first->keep = was;
+		for (struct cell *m = first; m != NULL && unheld(m) && m->age < model_clock;
+			m = parent_of(m)) {
+			m->age = model_clock;
+		}
 	}
 }
 
