@@ -346,7 +346,7 @@ static json_t *estimate(const struct pfx_engine *e, const struct pfx_hit *hit, u
 		"slower_tiers", slower_tiers(e, hit));
 }
 
-/* The running request that has the most of the prompt beyond what is cached: it would be followed. */
+/* The running request with the most of the prompt beyond what is cached: it would be followed. */
 static json_t *in_flight(struct pfx_engine *e, const struct pfx_space *space,
 	const struct pfx_request *r, uint32_t have)
 {

@@ -48,7 +48,8 @@ void pfx_hits_sum(struct pfx_hits_row *to, const struct pfx_hits_row *from);
  * Reports are written as JSON text: there may be thousands of rows, and a step waits. Each of
  * these appends members of an object, or (pfx_name_put) a string.
  */
-void pfx_hits_row_put(struct pfx_buf *b, const struct pfx_hits_row *row); /* rates of nothing: null */
+/* Rates of nothing are null. */
+void pfx_hits_row_put(struct pfx_buf *b, const struct pfx_hits_row *row);
 void pfx_name_put(struct pfx_buf *b, const struct pfx_name *name);
 void pfx_owner_put(struct pfx_buf *b, const struct pfx_owner *owner);
 

@@ -112,7 +112,8 @@ static int make_line(struct pfx_recorder *rec, const struct pfx_record_request *
 	uint64_t ns = r->received_ns > rec->opts.start_ns ? r->received_ns - rec->opts.start_ns : 0;
 	uint32_t b = rec->opts.block_tokens;
 
-	pfx_buf_addf(line, "{\"timestamp\":%llu,\"input_length\":%u,\"output_length\":%u,\"hash_ids\":[",
+	pfx_buf_addf(line, "{\"timestamp\":%llu,\"input_length\":%u,\"output_length\":%u,"
+		"\"hash_ids\":[",
 		(unsigned long long)(ns / 1000000u), r->n_prompt, r->n_reply);
 	for (uint32_t at = 0; at < r->n_prompt && h != 0; at += b) {
 		uint32_t n = r->n_prompt - at < b ? r->n_prompt - at : b;

@@ -78,7 +78,8 @@ static struct pfx_event *start(struct pfx_engine *e, struct pfx_request *r)
 		return pfx_fault_event(r->job, PFX_FAULT_BAD_REQUEST, "a trace is being recorded already");
 	}
 	if (!pfx_recorder_is_done(o->recorder)) {
-		return pfx_fault_event(r->job, PFX_FAULT_OVERLOADED, "the last trace is still being written");
+		return pfx_fault_event(r->job, PFX_FAULT_OVERLOADED,
+			"the last trace is still being written");
 	}
 	pfx_recorder_close(o->recorder);
 	o->recorder = NULL;

@@ -70,7 +70,8 @@ static const char *const explain_prompt =
 	"\"leases\":0,\"age_ms\":10.0}],\"nodes_left_out\":0,"
 	"\"miss\":{\"reason\":\"diverged\",\"at_token\":20,\"message\":null,\"byte\":20,"
 	"\"evicted_ms_ago\":null,\"token\":66,\"text\":\"Bill\",\"cached_instead\":[{\"token\":66,"
-	"\"text\":\"Bob\"}]},\"estimate\":{\"compute_tokens\":4,\"compute_ms\":1.0,\"slower_tiers\":[]},\"in_flight\":null,\"elsewhere\":[]}";
+	"\"text\":\"Bob\"}]},\"estimate\":{\"compute_tokens\":4,\"compute_ms\":1.0,\"slower_tiers\":[]},"
+	"\"in_flight\":null,\"elsewhere\":[]}";
 
 static json_t *trace(const json_t *args)
 {

@@ -361,8 +361,8 @@ static struct pfx_recorder *record_to(const char *path, uint64_t max_bytes)
 	return rec;
 }
 
-static void add_request(struct pfx_recorder *rec, uint64_t admission, uint64_t floor, uint64_t space,
-	uint32_t first, uint32_t n)
+static void add_request(struct pfx_recorder *rec, uint64_t admission, uint64_t floor,
+	uint64_t space, uint32_t first, uint32_t n)
 {
 	struct pfx_record_request r = { .admission = admission, .floor = floor,
 		.received_ns = pfx_clock_ns(), .space_key = space, .n_prompt = n,

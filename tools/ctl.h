@@ -104,8 +104,8 @@ int pfx_ctl_tell_all(const struct pfx_ctl *ctl, const json_t *reply);
 /* The reply's event alone. */
 int pfx_ctl_tell_event(const struct pfx_ctl *ctl, const json_t *reply);
 /*
- * Appended, or to standard output, cut to so many columns (0: not at all). What a terminal would act on is
- * shown, never sent: names and prompts are strangers' text.
+ * Appended, or to standard output, cut to so many columns (0: not at all). What a terminal
+ * would act on is shown, never sent: names and prompts are strangers' text.
  */
 struct pfx_buf;
 void pfx_ctl_clean(struct pfx_buf *out, const char *text, size_t n, int columns);

@@ -73,10 +73,12 @@ static int take_line(const struct pfx_ctl *ctl, const char *line, size_t n, int 
 		}
 	} else if (strcmp(event, "prefill") == 0) {
 		if (!ctl->raw) {
-			fprintf(stderr, "prefill %lld of %lld\n", pfx_ctl_int(reply, "done"), pfx_ctl_int(reply, "total"));
+			fprintf(stderr, "prefill %lld of %lld\n", pfx_ctl_int(reply, "done"),
+				pfx_ctl_int(reply, "total"));
 		}
 	} else if (ctl->raw) {
-		status = error ? PFX_CTL_SERVER : json_is_false(json_object_get(reply, "ok")) ? PFX_CTL_NOT_OK : 0;
+		status = error ? PFX_CTL_SERVER
+			: json_is_false(json_object_get(reply, "ok")) ? PFX_CTL_NOT_OK : 0;
 	} else {
 		if (*open_line) {
 			puts("");
@@ -104,7 +106,8 @@ static int converse(struct pfx_client *c, const struct pfx_ctl *ctl)
 			continue;
 		}
 		rc = pfx_client_recv(c, &line, &n, slice_ms);
-		if (rc == -ETIMEDOUT && (ctl->timeout_ms < 0 || (waited_ms += slice_ms) < ctl->timeout_ms)) {
+		if (rc == -ETIMEDOUT &&
+			(ctl->timeout_ms < 0 || (waited_ms += slice_ms) < ctl->timeout_ms)) {
 			rc = 0;
 		} else if (rc == -EINTR) {
 			rc = 0;

@@ -166,12 +166,14 @@ static void head_lines(struct top *t)
 	double prompt = rate(t, "tokens", "prompt"), computed = rate(t, "tokens", "computed");
 	struct pfx_buf b = PFX_BUF_INIT;
 
-	add_line(t, "prefixd %s  up %lld:%02lld:%02lld  running %lld  queued %lld  done %lld  failed %lld",
+	add_line(t, "prefixd %s  up %lld:%02lld:%02lld  running %lld  queued %lld  done %lld  "
+		"failed %lld",
 		pfx_ctl_str(t->now, "model"), up / 3600, up / 60 % 60, up % 60,
 		pfx_ctl_int(requests, "running"), pfx_ctl_int(requests, "queued"),
 		pfx_ctl_int(requests, "done"), pfx_ctl_int(requests, "failed"));
 	if (t->before != NULL) {
-		add_line(t, "tokens/s: prompt %.0f (cached %.0f, computed %.0f)  generated %.0f  steps/s %.0f",
+		add_line(t, "tokens/s: prompt %.0f (cached %.0f, computed %.0f)  generated %.0f  "
+			"steps/s %.0f",
 			prompt, prompt - computed, computed, rate(t, "tokens", "generated"),
 			rate(t, "steps", "count"));
 	} else {
@@ -253,8 +255,8 @@ static void make_lines(struct top *t)
 			(double)pfx_ctl_int(disk, "bytes") / 1048576);
 	}
 	t->heading = t->n_lines;
-	add_line(t, "%8s %-8s %-9s %7s %7s %7s %6s %6s %7s %s", "REQUEST", "OP", "STATE", "PROMPT", "DONE",
-		"CACHED", "OUT", "TOK/S", "AGE/s", "NAMESPACE");
+	add_line(t, "%8s %-8s %-9s %7s %7s %7s %6s %6s %7s %s", "REQUEST", "OP", "STATE", "PROMPT",
+		"DONE", "CACHED", "OUT", "TOK/S", "AGE/s", "NAMESPACE");
 	for (size_t i = 0; i < n; i++) {
 		rows[i].row = json_array_get(list, i);
 		rows[i].by = pfx_ctl_real(rows[i].row, s->field) * (s->key == 'n' ? -1 : 1);

@@ -468,9 +468,11 @@ static int tell_trace(const struct pfx_ctl *ctl, const json_t *reply)
 }
 
 static const struct pfx_ctl_command commands[] = {
-	{ "hits", "hits", NULL, tell_hits, "hit rates, beside what an unlimited cache would reach", NULL },
+	{ "hits", "hits", NULL, tell_hits, "hit rates, beside what an unlimited cache would reach",
+		NULL },
 	{ "top", "top", NULL, NULL, "what runs, live (q quits; --json: a line a second)", pfx_ctl_top },
-	{ "tree", "tree", fill_tree, tell_tree, "what is cached, or what of it is below a prompt", NULL },
+	{ "tree", "tree", fill_tree, tell_tree, "what is cached, or what of it is below a prompt",
+		NULL },
 	{ "explain", "explain", fill_explain, tell_explain,
 		"why a request (by number) or a prompt misses", NULL },
 	{ "trace start", "trace", fill_trace, tell_trace, "record the traffic to FILE, as keyed hashes",
@@ -491,7 +493,8 @@ static const struct pfx_ctl_option options[] = {
 	{ "nodes", 0, "N", PFX_CTL_INT, "nodes", "tree: at most N nodes" },
 	{ "min-tokens", 0, "N", PFX_CTL_INT, "min_tokens", "tree: no leaves with fewer tokens" },
 	{ "min-hits", 0, "N", PFX_CTL_INT, "min_hits", "tree: nothing with fewer hits" },
-	{ "max-bytes", 0, "SIZE", PFX_CTL_SIZE, "max_bytes", "trace start: end the trace at this size" },
+	{ "max-bytes", 0, "SIZE", PFX_CTL_SIZE, "max_bytes",
+		"trace start: end the trace at this size" },
 	{ 0 },
 };
 

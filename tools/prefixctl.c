@@ -103,7 +103,8 @@ static struct argp_option *all_options(void)
 
 	for (size_t g = 0; g < N_GROUPS; g++) {
 		n++;
-		for (const struct pfx_ctl_option *o = groups[g]->options; o != NULL && o->name != NULL; o++) {
+		for (const struct pfx_ctl_option *o = groups[g]->options; o != NULL && o->name != NULL;
+			o++) {
 			n++;
 		}
 	}
