@@ -168,6 +168,10 @@ void pfx_admit_fetched(struct pfx_engine *e, struct pfx_request *r)
 	int64_t len = before;
 
 	r->state = PFX_REQUEST_FOLLOWING;
+	if (e->starving == r->admission) {
+		/* It may follow somebody now; what it lacks it asks for again. */
+		e->starving = 0;
+	}
 	if (r->fetch_torn) {
 		/* With blocks behind a gap a path cannot follow: it fills them itself. */
 		pfx_path_forgo(r->path);

@@ -24,7 +24,7 @@ enum {
 	DEFAULT_QUEUE_MAX = 1024,
 	OUT_ROWS_MAX = 64,
 	TEMPLATE_FILE_MAX = 4 << 20,
-	CLOSE_MS = 1000, /* that a store may take to come back, at the end */
+	DEFAULT_CLOSE_MS = 8000,
 };
 
 static void default_u32(uint32_t *to, uint32_t otherwise)
@@ -63,6 +63,9 @@ static void set_defaults(struct pfx_engine_opts *o)
 	}
 	if (o->max_requests == 0) {
 		o->max_requests = DEFAULT_MAX_REQUESTS;
+	}
+	if (o->close_ms == 0) {
+		o->close_ms = DEFAULT_CLOSE_MS;
 	}
 	if (o->queue_max == 0) {
 		o->queue_max = DEFAULT_QUEUE_MAX;
@@ -301,7 +304,7 @@ static void free_all(struct pfx_engine *e)
 	int stuck;
 
 	pfx_life_close(e);
-	stuck = pfx_tiers_close(e, CLOSE_MS) != 0;
+	stuck = pfx_tiers_close(e) != 0;
 	pfx_observer_close(e->observer);
 	pfx_cache_close(e->cache);
 	pfx_keep_close(e->keep);

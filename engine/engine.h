@@ -45,6 +45,7 @@ struct pfx_engine_opts {
 	uint64_t store_size;            /* its bound in bytes; 0: 16 GiB, or what the disk has */
 	enum pfx_saves saves;
 	int store_replace;              /* clears a store of another model or version */
+	uint32_t close_ms;              /* how long the end may wait for the store; 0: 8 s */
 	uint32_t block_tokens;          /* 0: the default, 32 */
 	uint32_t chunk_tokens;          /* most prompt tokens of a step; 0: the default */
 	uint32_t step_ms;               /* target of a step's time; 0: the default */

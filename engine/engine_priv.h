@@ -184,6 +184,7 @@ struct pfx_engine {
 	uint64_t starving;
 	uint64_t progress, slept_at; /* raised by all that moves something; its value at a turn's begin */
 	uint64_t last_end_ns, looked_ns;
+	uint32_t step_rows; /* of the last step */
 	double ns_per_row; /* smoothed cost of a prompt row; 0: not known yet */
 	struct pfx_engine_counters n;
 	struct pfx_observer *observer; /* what the operator's view counts (observe.h) */

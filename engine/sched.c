@@ -17,8 +17,6 @@
 
 /* Prompt rows that a step takes at least while others decode, however slow the device. */
 #define CHUNK_MIN 16u
-/* How long the last saves may take at a shutdown, and what the store has in hand then. */
-#define LAST_SAVES_MS 8000u
 
 /* ---- planning ---- */
 
@@ -345,7 +343,7 @@ void *pfx_sched_main(void *engine)
 	}
 	reap(e, &e->waiting, 1);
 	reap(e, &e->active, 1);
-	pfx_tiers_last_saves(e, LAST_SAVES_MS);
+	pfx_tiers_last_saves(e);
 	pfx_store_jobs_end(e);
 	return NULL;
 }

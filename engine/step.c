@@ -180,6 +180,7 @@ void pfx_step_run(struct pfx_engine *e)
 		return;
 	}
 	e->progress++;
+	e->step_rows = batch.n_rows;
 	rc = copy_blocks(e, batch.n_seqs);
 	if (rc == 0) {
 		rc = pfx_model_forward(e->model, &batch);

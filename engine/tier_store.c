@@ -12,7 +12,6 @@
 #include "engine/gguf.h"
 
 #define STORE_BYTES_DEFAULT (16ull << 30)
-#define CLOSE_MS 5000 /* how long the writer may take over what waits, at the end */
 
 /*
  * All that changes a bit of KV: the model file (its tokenizer and template with it), what the
@@ -124,7 +123,7 @@ int pfx_tiers_open_store(struct pfx_engine *e, const struct pfx_gguf *g, char *e
 	}
 	rc = pfx_records_open(&t->records, t->n_records, e->info.block_tokens);
 	if (rc == 0 && !info.read_only) {
-		rc = pfx_writer_open(&t->writer, t->store, &(struct pfx_writer_opts){ .close_ms = CLOSE_MS });
+		rc = pfx_writer_open(&t->writer, t->store, &(struct pfx_writer_opts){ .close_ms = e->opts.close_ms / 2 });
 	}
 	if (rc != 0) {
 		return pfx_fail(rc, err, errlen, "cannot set up the store: %s", pfx_strerror(rc));

@@ -14,7 +14,10 @@
 #define STAGING_BYTES (16u << 20)
 #define STAGING_MAX 16u
 #define LOADERS 2
-/* Saves that one turn begins while requests run: a bound on what a step may be slowed by. */
+/*
+ * Saves that one turn begins while requests run, beside one for each block that the last step
+ * filled: what is computed is saved at the pace of computing, and a step is not slowed by more.
+ */
 #define SAVES_A_TURN 2u
 #define SAVES_A_TURN_ASKED 8u /* while somebody waits for them */
 /* After a save that failed the next is tried this much later, then twice that, and so on. */
@@ -77,13 +80,13 @@ int pfx_tiers_open(struct pfx_engine *e, const struct pfx_gguf *g, char *err, si
 	return rc;
 }
 
-int pfx_tiers_close(struct pfx_engine *e, uint32_t ms_max)
+int pfx_tiers_close(struct pfx_engine *e)
 {
 	struct pfx_tiers *t = &e->tiers;
 	int rc = 0;
 
 	if (t->mover != NULL) {
-		rc = pfx_mover_close(t->mover, ms_max);
+		rc = pfx_mover_close(t->mover, e->opts.close_ms / 4);
 	} else if (t->writer != NULL) {
 		rc = pfx_writer_close(t->writer);
 	}
@@ -292,8 +295,8 @@ static void give_saves(struct pfx_engine *e, uint32_t most)
 void pfx_tiers_give(struct pfx_engine *e)
 {
 	struct pfx_tiers *t = &e->tiers;
-	uint32_t most = e->n_active == 0 ? UINT32_MAX
-		: pfx_list_empty(&t->savers) ? SAVES_A_TURN : SAVES_A_TURN_ASKED;
+	uint32_t most = e->n_active == 0 ? UINT32_MAX : e->step_rows / e->info.block_tokens +
+		(pfx_list_empty(&t->savers) ? SAVES_A_TURN : SAVES_A_TURN_ASKED);
 
 	if (t->mover == NULL || !pfx_tiers_spill(e) || t->store == NULL) {
 		return;
@@ -315,10 +318,10 @@ static int nothing_in_flight(const struct pfx_mover *m)
 	return n == 0;
 }
 
-void pfx_tiers_last_saves(struct pfx_engine *e, uint32_t ms_max)
+void pfx_tiers_last_saves(struct pfx_engine *e)
 {
 	struct pfx_tiers *t = &e->tiers;
-	uint64_t until = pfx_clock_ns() + (uint64_t)ms_max * 1000000u, before;
+	uint64_t until = pfx_clock_ns() + (uint64_t)e->opts.close_ms * 1000000u, before;
 
 	if (t->mover == NULL) {
 		return;
@@ -336,7 +339,8 @@ void pfx_tiers_last_saves(struct pfx_engine *e, uint32_t ms_max)
 			pfx_engine_sleep(e, 20);
 		}
 	} while (pfx_clock_ns() < until);
-	pfx_warn("engine", "not all was saved that was worth it: %u ms are over", ms_max);
+	pfx_warn("engine", "not all was saved that was worth it: %u ms are over",
+		e->opts.close_ms);
 }
 
 /* ---- at start ---- */

@@ -50,10 +50,10 @@ struct pfx_tiers {
 int pfx_tiers_open(struct pfx_engine *e, const struct pfx_gguf *g, char *err, size_t errlen);
 /* Once the cache is there: fills it from the store's index. */
 int pfx_tiers_restore(struct pfx_engine *e, char *err, size_t errlen);
-/* On the engine thread, when nothing runs any more: saves what is worth it, within ms_max. */
-void pfx_tiers_last_saves(struct pfx_engine *e, uint32_t ms_max);
+/* On the engine thread, when nothing runs any more: saves what is worth it, within close_ms. */
+void pfx_tiers_last_saves(struct pfx_engine *e);
 /* The engine thread is gone. 0, or -ETIMEDOUT: the store is stuck and all it uses must stay. */
-int pfx_tiers_close(struct pfx_engine *e, uint32_t ms_max);
+int pfx_tiers_close(struct pfx_engine *e);
 
 /* Takes what the mover has to tell. */
 void pfx_tiers_take(struct pfx_engine *e);

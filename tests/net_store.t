@@ -144,6 +144,20 @@ ok(st["records"] > 0, "and all was saved", st)
 ok(answers(s, "after a clean end") > 0, "and is used")
 s.stop()
 
+# By itself only what was used again is saved.
+reused = os.path.join(tmp.name, "reused")
+s = start(reused)
+c = s.connect()
+ask(c, prompts[1])
+s.stop()
+s = start(reused)
+same(s.stats()["tiers"]["disk"]["records"], 0, "what was asked for once is not saved")
+c = s.connect()
+for p in (prompts[1], prompts[1] + [3, 4, 5], prompts[2]):
+    ask(c, p)
+s.settle(lambda s: s["tiers"]["disk"]["records"] > 0, "what was used again is, in the background")
+s.stop()
+
 # ---- whose store is it ----
 
 other = os.path.join(tmp.name, "other.gguf")

@@ -375,6 +375,43 @@ static void test_chores(void)
 	pfx_engine_close(e);
 }
 
+/* A store that never comes back keeps neither a request nor the end of the engine. */
+static void test_stuck_end(void)
+{
+	struct pfx_engine_opts opts = {
+		.model_path = suite.model,
+		.n_threads = 1,
+		.device_memory = 64u << 20,
+		.block_tokens = suite.block,
+		.saves = PFX_SAVES_ALL,
+		.always_fetch = 1,
+		.close_ms = 400,
+	};
+	struct pfx_engine *e;
+	struct reply r;
+	uint64_t start_ns;
+	int bad = 0;
+
+	open_store(e = open_tiers(0, NULL, PFX_SAVES_OFF));
+	pfx_engine_close(e);
+	opts.store = store;
+	e = open_engine(&opts);
+	pfx_store_fault_set(store, PFX_FAULT_STUCK, 1);
+	start_ns = pfx_clock_ns();
+	for (uint32_t i = 0; i < n_cases; i++) {
+		run(e, token_job(PFX_JOB_GENERATE, cases[i].tokens, cases[i].n, REPLY), &r);
+		bad += !same_bits(&cases[i], &r);
+		reply_free(&r);
+	}
+	is_int(bad, 0, "nothing can be saved: the same bits, in %.0f ms",
+		pfx_ns_to_ms(pfx_clock_ns() - start_ns));
+	start_ns = pfx_clock_ns();
+	pfx_engine_close(e);
+	ok(pfx_clock_ns() - start_ns < 5000000000u, "and the engine ends: %.0f ms",
+		pfx_ns_to_ms(pfx_clock_ns() - start_ns));
+	/* Its threads are in the store still, which is theirs now. */
+}
+
 static void free_cases(void)
 {
 	for (uint32_t i = 0; i < n_cases; i++) {
@@ -410,6 +447,7 @@ static void run_suite(const char *name, const char *model, uint32_t block, const
 	test_full();
 	test_chores();
 	pfx_store_close(store);
+	test_stuck_end();
 	free_cases();
 }
 
