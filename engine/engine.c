@@ -538,7 +538,7 @@ static int goes_through_text(const struct pfx_job *job)
 {
 	int has_text = job->prompt == PFX_PROMPT_TEXT || job->prompt == PFX_PROMPT_CHAT;
 
-	if (pfx_job_is_text(job) || job->session != NULL ||
+	if (pfx_job_is_text(job) || job->session != NULL || job->kind == PFX_JOB_SESSION_OPEN ||
 		(job->kind >= PFX_JOB_STATS && (has_text || job->prefix != NULL))) {
 		return 1;
 	}

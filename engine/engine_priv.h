@@ -61,6 +61,7 @@ struct pfx_request {
 	int closes;                  /* the session ends with this turn */
 	struct pfx_content *prefix;  /* what the job's prefix meant when it was submitted */
 	int replaced;                /* PREFIX_PUT */
+	size_t turn_bytes;           /* what the job brings to its session, about */
 	struct pfx_span *specials;   /* of text: where special tokens were read, for the session */
 	size_t n_specials;
 	struct pfx_buf said; /* the reply's text, for the session */

@@ -115,9 +115,6 @@ void pfx_life_submit(struct pfx_engine *e, struct pfx_request *r)
 		fail_on(r, -ENOMEM, "");
 		return;
 	}
-	if (job->session != NULL) {
-		r->job->bytes += pfx_session_bytes(e->sessions, &r->key);
-	}
 	check_ttl(e, r);
 	if (r->failed) {
 		return;
@@ -134,6 +131,10 @@ void pfx_life_submit(struct pfx_engine *e, struct pfx_request *r)
 		}
 		look_up(e, r, &key);
 		pfx_key_free(&key);
+	}
+	r->turn_bytes = job->bytes;
+	if (job->session != NULL) {
+		r->job->bytes += pfx_session_bytes(e->sessions, &r->key);
 	}
 }
 
@@ -202,7 +203,7 @@ static void make(struct pfx_engine *e, struct pfx_request *r)
 static void join_session(struct pfx_engine *e, struct pfx_request *r)
 {
 	char err[256] = "";
-	int rc = pfx_session_room(e->sessions, r->job->bytes, err, sizeof(err));
+	int rc = pfx_session_room(e->sessions, r->turn_bytes, err, sizeof(err));
 
 	if (rc == 0) {
 		rc = pfx_session_join(r->session, r->job, err, sizeof(err));

@@ -250,7 +250,8 @@ void *pfx_text_main(void *text_queue)
 			pfx_request_leave(e, r, run_text_job(e, r));
 			continue;
 		}
-		if (!r->cancel && !r->failed) {
+		/* What does not run the model is done all the same: a close, say, and then a hang-up. */
+		if (!r->failed && !(r->cancel && pfx_job_runs(r->job))) {
 			pfx_life_tokenise(e, r);
 		}
 		pfx_engine_enqueue(e, r);

@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "net/proto.h"
+#include "net/proto_priv.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -57,19 +57,6 @@ static const char *const op_names[] = {
 };
 
 #define N_OPS (sizeof(op_names) / sizeof(op_names[0]))
-#define OP(name) (1ull << PFX_OP_##name)
-#define OPS_RUN (OP(GENERATE) | OP(WARM) | OP(SCORE))
-/* Of the engine itself, with a prompt in any of generate's forms, or none. */
-#define OPS_ABOUT (OP(TREE) | OP(EXPLAIN))
-/* A prompt, in any form, is put somewhere. */
-#define OPS_PUT (OP(SESSION_OPEN) | OP(SESSION_APPEND) | OP(END) | OP(PIN) | OP(PREFIX_PUT))
-#define OPS_PROMPT (OPS_RUN | OPS_PUT | OPS_ABOUT)
-#define OPS_CHAT (OP(GENERATE) | OP(WARM) | OP(RENDER) | OP(TOKENIZE) | OPS_PUT | OPS_ABOUT)
-/* Ops that take the name of a session, and of a prefix. */
-#define OPS_SESSION (OP(GENERATE) | OP(WARM) | OP(SESSION_OPEN) | OP(SESSION_APPEND) \
-	| OP(SESSION_CLOSE) | OP(END))
-#define OPS_PREFIX (OPS_RUN | OP(SESSION_OPEN) | OP(END) | OP(PIN) | OP(PREFIX_PUT) \
-	| OP(PREFIX_GET) | OP(PREFIX_DELETE) | OP(EXPLAIN))
 
 const char *pfx_op_name(enum pfx_op op)
 {
@@ -84,15 +71,21 @@ struct reader {
 	size_t line_max;
 };
 
+int pfx_proto_vbad(struct pfx_msg *m, enum pfx_fault fault, const char *fmt, va_list ap)
+{
+	m->bad = 1;
+	m->fault = fault;
+	vsnprintf(m->error, sizeof(m->error), fmt, ap);
+	return -1;
+}
+
 __attribute__((format(printf, 3, 4)))
 static int bad(struct pfx_msg *m, enum pfx_fault fault, const char *fmt, ...)
 {
 	va_list ap;
 
-	m->bad = 1;
-	m->fault = fault;
 	va_start(ap, fmt);
-	vsnprintf(m->error, sizeof(m->error), fmt, ap);
+	pfx_proto_vbad(m, fault, fmt, ap);
 	va_end(ap);
 	return -1;
 }
@@ -444,7 +437,8 @@ static int may_be_without(const struct reader *r)
 	if (op == PFX_OP_PREFIX_PUT || op == PFX_OP_SESSION_APPEND) {
 		return 0;
 	}
-	return op == PFX_OP_SESSION_OPEN || op == PFX_OP_TREE || op == PFX_OP_EXPLAIN || job->session != NULL || job->prefix != NULL;
+	return (1ull << op & (OP(SESSION_OPEN) | OPS_ABOUT)) != 0 || job->session != NULL
+		|| job->prefix != NULL;
 }
 
 /* Exactly one of the input forms that the op knows; forms of other ops are not looked at. */
@@ -501,95 +495,11 @@ static int check_not_empty(struct pfx_msg *m)
 	return 0;
 }
 
-/* A name of the client's choice, if it is there. */
-static int read_name(struct reader *r, const char *key, char **out, size_t *len)
-{
-	const json_t *v = json_object_get(r->root, key);
-
-	if (v == NULL) {
-		return 0;
-	}
-	if (!json_is_string(v)) {
-		return bad(r->m, PFX_FAULT_BAD_REQUEST, "%s must be a string", key);
-	}
-	*len = json_string_length(v);
-	if (*len == 0 || *len > PFX_NAMED_BYTES_MAX) {
-		return bad(r->m, PFX_FAULT_BAD_REQUEST, "%s must have 1 to %d bytes", key, PFX_NAMED_BYTES_MAX);
-	}
-	*out = pfx_memdup(json_string_value(v), *len + 1);
-	return *out == NULL ? no_memory(r->m) : 0;
-}
-
-/* Where the name is what the op is about, it may be called so. */
-static const char *prefix_key(const struct reader *r)
-{
-	uint64_t named = OP(PREFIX_PUT) | OP(PREFIX_GET) | OP(PREFIX_DELETE);
-
-	return (1ull << r->m->op & named) != 0 && json_object_get(r->root, "prefix") == NULL ? "name"
-		: "prefix";
-}
-
-/* Who is asked, and what was put under a name. */
-static int read_names(struct reader *r)
-{
-	const json_t *salt = json_object_get(r->root, "namespace");
-	struct pfx_job *job = r->m->job;
-	uint64_t bit = 1ull << r->m->op;
-
-	if (r->m->op == PFX_OP_SCORE && json_object_get(r->root, "session") != NULL) {
-		return bad(r->m, PFX_FAULT_BAD_REQUEST, "score takes no session");
-	}
-	if (((bit & OPS_SESSION) != 0 && read_name(r, "session", &job->session, &job->session_len) < 0)
-		|| ((bit & OPS_PREFIX) != 0
-			&& read_name(r, prefix_key(r), &job->prefix, &job->prefix_len) < 0)) {
-		return -1;
-	}
-	if (job->session != NULL && job->prefix != NULL && r->m->op != PFX_OP_SESSION_OPEN) {
-		return bad(r->m, PFX_FAULT_BAD_REQUEST,
-			"session and prefix: only session.open puts a prefix in front of a session");
-	}
-	if ((job->session == NULL && (bit & (OP(SESSION_APPEND) | OP(SESSION_CLOSE))) != 0)
-		|| (job->prefix == NULL
-			&& (bit & (OP(PREFIX_PUT) | OP(PREFIX_GET) | OP(PREFIX_DELETE))) != 0)) {
-		return bad(r->m, PFX_FAULT_BAD_REQUEST, "%s needs the name of a %s", pfx_op_name(r->m->op),
-			bit & OPS_SESSION ? "session" : "prefix");
-	}
-	if (salt == NULL) {
-		return 0;
-	}
-	if (!json_is_string(salt)) {
-		return bad(r->m, PFX_FAULT_BAD_REQUEST, "namespace must be a string");
-	}
-	job->salt_len = json_string_length(salt);
-	job->salt = pfx_memdup(json_string_value(salt), job->salt_len + 1);
-	return job->salt == NULL ? no_memory(r->m) : 0;
-}
-
-/* What the fields say together. */
-static int check_life(struct pfx_msg *m)
-{
-	struct pfx_job *job = m->job;
-
-	if (job->ttl_ms > PFX_TTL_MAX_MS) {
-		job->ttl_ms = PFX_TTL_MAX_MS; /* for ever, as far as anybody can tell */
-	}
-	if (m->op == PFX_OP_UNPIN && (job->lease != 0) == job->all) {
-		return bad(m, PFX_FAULT_BAD_REQUEST, "unpin needs lease (a number) or all (true)");
-	}
-	if (m->op == PFX_OP_END && job->session != NULL && job->prompt != PFX_PROMPT_NONE) {
-		return bad(m, PFX_FAULT_BAD_REQUEST, "end takes a session or a prompt, not both");
-	}
-	if (m->op == PFX_OP_PREFIX_PUT && (job->pin || job->ttl_ms != 0)) {
-		job->warm = 1;
-	}
-	return 0;
-}
-
 /* ---- ops ---- */
 
 static int read_prompt(struct reader *r)
 {
-	if (read_names(r) < 0 || read_fields(r) < 0 || read_input(r) < 0 || read_companions(r) < 0) {
+	if (pfx_proto_names(r->m, r->root) < 0 || read_fields(r) < 0 || read_input(r) < 0 || read_companions(r) < 0) {
 		return -1;
 	}
 	/* What follows the line is asked for when it is there. */
@@ -653,9 +563,9 @@ static int read_job(struct reader *r)
 		}
 		m->stream = json_is_true(stream);
 	}
-	if (read_names(r) < 0 || read_fields(r) < 0 || read_stop(r) < 0
+	if (pfx_proto_names(r->m, r->root) < 0 || read_fields(r) < 0 || read_stop(r) < 0
 		|| (takes_input(m->op) && read_input(r) < 0) || read_companions(r) < 0
-		|| check_life(m) < 0) {
+		|| pfx_proto_check_kept(m) < 0) {
 		return -1;
 	}
 	m->job->has_seed = m->op == PFX_OP_GENERATE && json_object_get(r->root, "seed") != NULL;

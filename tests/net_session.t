@@ -168,6 +168,23 @@ c.close()
 other.close()
 same(server.stop(), 0, "it ends well with things kept")
 
+# A close and then a hang-up: closed it is. Also an open whose prompt is ids, without a name.
+server = Server("--model", tiny, "--device-memory", "4M")
+c = server.connect()
+c.ask(op="session.open", id=1, session="gone", messages=user("x"))
+d = server.connect()
+d.send(op="generate", id=1, session="gone", max_tokens=300, ignore_eos=True)
+d.send(op="session.close", id=2, session="gone")
+d.recv()
+d.close()
+server.settle(lambda s: s["sessions"]["open"] == 0, "a close before a hang-up is done")
+r = c.ask(op="session.open", id=1, tokens=list(range(3, 60)), warm=True)
+same((r["kind"], r["tokens"], r["usage"]["computed_tokens"]), ("tokens", 57, 57), "an open with ids, computed")
+r2 = c.ask(op="session.open", id=1, tokens=[5, 6])
+ok(r2["session"] != r["session"] and len(r2["session"]) > 30, "names that the server makes", r2)
+same(c.ask(**GEN, id=1, session=r["session"])["usage"]["cached_tokens"], 57, "... can be used")
+same(server.stop(), 0, "it ends")
+
 # A drain in the middle of a turn with others waiting behind it.
 server = Server("--model", slow, "--device-memory", "64M")
 c = server.connect()

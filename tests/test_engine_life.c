@@ -759,6 +759,41 @@ static void test_signals(void)
 	e = all;
 }
 
+/* Who waits finds what it will need, though it was the oldest when room got short. */
+static void test_look_ahead(void)
+{
+	struct pfx_engine *all = e;
+	struct pfx_engine_opts opts = { .model_path = model, .n_threads = 1, .max_requests = 1,
+		.logits_memory = 1 << 20, .device_memory = tiny_model_kv_bytes(1024) };
+	struct reply runs, waits, *p[] = { &runs, &waits };
+	uint32_t v[3][200];
+	struct pfx_rng rng = { 8 };
+
+	for (uint32_t i = 0; i < 600; i++) {
+		v[i / 200][i % 200] = 3 + (uint32_t)pfx_rng_below(&rng, 256);
+	}
+	for (int waiting = 0; waiting < 2; waiting++) {
+		e = open_engine(&opts);
+		for (int i = 0; i < 3; i++) {
+			cached(v[i], 200);
+		}
+		start(e, token_job(PFX_JOB_GENERATE, tokens, 200, 400), p[0]);
+		if (waiting) {
+			start(e, token_job(PFX_JOB_WARM, v[0], 200, 0), p[1]);
+			wait_all(e, p, 2);
+			ok(waits.usage.cached_device >= 199, "what waits is not evicted (%u cached)",
+				waits.usage.cached_device);
+			reply_free(&waits);
+		} else {
+			wait_all(e, p, 1);
+			ok(cached(v[0], 200) < 199, "while nobody waits the oldest goes");
+		}
+		reply_free(&runs);
+		pfx_engine_close(e);
+	}
+	e = all;
+}
+
 /* ---- bounds ---- */
 
 static void test_bounds(void)
@@ -892,6 +927,7 @@ int main(void)
 	test_prefix();
 	test_leases();
 	test_signals();
+	test_look_ahead();
 	test_bounds();
 	test_many();
 	is_int(problems(e), 0, "no problems at the end");
