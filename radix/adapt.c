@@ -192,10 +192,15 @@ static void adapt_hit(struct pfx_evict *evict, const pfx_block_t *blocks, uint32
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t r = a->blocks[blocks[i]].record;
 
-		if (r != PFX_RECORD_NONE) {
+		if (r == PFX_RECORD_NONE) {
+			continue;
+		}
+		/* That what somebody holds anyway was there tells nothing. */
+		if (a->past.records[r].waits) {
 			end_wait(a, &a->past.records[r], 1);
 			a->behind -= !a->past.records[r].in_lru;
 		}
+		pfx_past_hold(&a->past, r);
 	}
 }
 
@@ -210,6 +215,7 @@ static void adapt_filled(struct pfx_evict *evict, pfx_block_t block, uint64_t di
 	if (r != PFX_RECORD_NONE) {
 		end_wait(a, &a->past.records[r], 1);
 		a->behind += a->past.records[r].in_lru;
+		pfx_past_hold(&a->past, r);
 	}
 }
 
@@ -266,9 +272,10 @@ static void adapt_used(struct pfx_evict *evict, const pfx_block_t *blocks, uint3
 		if (r != NULL) {
 			r->class = (uint8_t)class;
 			r->tick = a->learn.tick;
-			r->waits = 1;
+			r->waits = (uint8_t)pfx_past_use(&a->past, at);
+		}
+		if (r != NULL && r->waits) {
 			pfx_learn_start(&a->learn, class);
-			pfx_past_use(&a->past, at);
 		}
 	}
 	pfx_past_trim(&a->past);

@@ -82,10 +82,23 @@ static void take_from_row(struct pfx_past *p, uint32_t r)
 	x->in_row = x->in_lru = 0;
 }
 
-void pfx_past_use(struct pfx_past *p, uint32_t r)
+void pfx_past_hold(struct pfx_past *p, uint32_t r)
+{
+	p->n_held += p->records[r].in_row && p->records[r].block != PFX_BLOCK_NONE;
+	take_from_row(p, r);
+	p->records[r].holders += p->records[r].holders < UINT16_MAX;
+}
+
+int pfx_past_use(struct pfx_past *p, uint32_t r)
 {
 	struct pfx_record *x = &p->records[r];
 
+	/* It may have come to a request without a word, when two computed the same. */
+	x->holders -= x->holders > 0;
+	if (x->holders > 0) {
+		return 0;
+	}
+	p->n_held -= !x->in_row && x->block != PFX_BLOCK_NONE;
 	take_from_row(p, r);
 	x->younger = NONE;
 	x->older = p->youngest;
@@ -95,11 +108,12 @@ void pfx_past_use(struct pfx_past *p, uint32_t r)
 	if (p->n_lru++ == 0) {
 		p->last_lru = r;
 	}
+	return 1;
 }
 
 void pfx_past_trim(struct pfx_past *p)
 {
-	while (p->n_lru > p->n_here) {
+	while (p->n_lru > p->n_here - p->n_held) {
 		struct pfx_record *x = &p->records[p->last_lru];
 
 		x->in_lru = 0;
@@ -123,7 +137,9 @@ void pfx_past_leave(struct pfx_past *p, uint32_t r)
 	struct pfx_record *x = &p->records[r];
 
 	PFX_ASSERT(x->block != PFX_BLOCK_NONE);
+	p->n_held -= !x->in_row;
 	x->block = PFX_BLOCK_NONE;
+	x->holders = 0;
 	x->earlier = p->last_gone;
 	x->later = NONE;
 	*(p->last_gone == NONE ? &p->first_gone : &p->records[p->last_gone].later) = r;
@@ -166,16 +182,18 @@ uint32_t pfx_past_arrive(struct pfx_past *p, uint64_t digest, pfx_block_t block,
 	}
 	p->records[r].block = block;
 	p->n_here++;
+	p->n_held += !p->records[r].in_row;
 	return r;
 }
 
 const char *pfx_past_check(const struct pfx_past *p)
 {
-	uint32_t here = 0, gone = 0, lru = 0, row = 0, in_row = 0, younger = NONE;
+	uint32_t here = 0, held = 0, gone = 0, lru = 0, row = 0, in_row = 0, younger = NONE;
 
 	for (uint32_t r = 0; r < p->n_taken; r++) {
 		here += p->records[r].block != PFX_BLOCK_NONE;
 		in_row += p->records[r].in_row;
+		held += p->records[r].block != PFX_BLOCK_NONE && !p->records[r].in_row;
 		if (find(p, p->records[r].digest) != r) {
 			return "a record of the past is not found by its digest";
 		}
@@ -193,7 +211,7 @@ const char *pfx_past_check(const struct pfx_past *p)
 		}
 		row++;
 	}
-	if (here != p->n_here || here + gone != p->n_taken || lru != p->n_lru || row != in_row) {
+	if (here != p->n_here || held != p->n_held || here + gone != p->n_taken || lru != p->n_lru || row != in_row) {
 		return "the past is miscounted";
 	}
 	return NULL;

@@ -3,7 +3,7 @@
 
 /*
  * What is known of blocks, of those in the tree and of those that went, found by the digest
- * of the prefix that a block ends. Each use moves a block's record to the front of a row; so
+ * of the prefix that a block ends. After each use a block's record is at the front of a row; so
  * the first of the row are what a cache with leaf LRU would hold now (a block is used whenever
  * one behind it is, and is put before it in the row), and it can be told what LRU would have
  * hit. Records of what went are used for others when all are taken, the longest gone first.
@@ -26,7 +26,8 @@ struct pfx_record {
 	uint8_t uses;              /* stays at 255 */
 	uint8_t waits;             /* for its next use; not while it is in use */
 	uint8_t began_known;       /* what first used it began with something known */
-	uint8_t in_row, in_lru;    /* was used at all; would be in an LRU cache */
+	uint16_t holders;          /* requests that use it now */
+	uint8_t in_row, in_lru;    /* was used, and is not in use; would be in an LRU cache */
 };
 
 struct pfx_past {
@@ -37,6 +38,7 @@ struct pfx_past {
 	uint32_t youngest, oldest;     /* of the row */
 	uint32_t first_gone, last_gone;
 	uint32_t n_here;               /* records with a block */
+	uint32_t n_held;               /* of these, not in the row: in use since */
 	uint32_t n_lru, last_lru;      /* in_lru; the oldest of them */
 };
 
@@ -53,9 +55,11 @@ uint32_t pfx_past_arrive(struct pfx_past *p, uint64_t digest, pfx_block_t block,
 	struct pfx_record *forgotten);
 /* Its block is gone. */
 void pfx_past_leave(struct pfx_past *p, uint32_t r);
-/* It is used: to the front of the row. */
-void pfx_past_use(struct pfx_past *p, uint32_t r);
-/* An LRU cache holds as many as there are here. */
+/* One request more uses it: out of the row. */
+void pfx_past_hold(struct pfx_past *p, uint32_t r);
+/* One of them has used it. Returns 1, and it is at the front of the row, if that was the last. */
+int pfx_past_use(struct pfx_past *p, uint32_t r);
+/* An LRU cache has room for as many as there are here and are not in use. */
 void pfx_past_trim(struct pfx_past *p);
 /* Walks everything; a sentence when something is wrong, else NULL. */
 const char *pfx_past_check(const struct pfx_past *p);

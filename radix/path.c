@@ -222,7 +222,7 @@ int pfx_path_open(struct pfx_cache *cache, struct pfx_space *space, const uint32
 	}
 	path->n_open = n;
 	if (policy(path)->ops->hit != NULL) {
-		policy(path)->ops->hit(policy(path), path->table, path->n_tree);
+		policy(path)->ops->hit(policy(path), path->table, path->in_tree >> cache->shift);
 	}
 	if (hit != NULL) {
 		*hit = found;
@@ -269,7 +269,8 @@ int64_t pfx_path_follow(struct pfx_path *path, const uint32_t *tokens, uint32_t 
 	move_pin(path, x);
 	pfx_path_reached(path);
 	if (policy(path)->ops->hit != NULL) {
-		policy(path)->ops->hit(policy(path), path->table + from, path->n_tree - from);
+		policy(path)->ops->hit(policy(path), path->table + from,
+			(path->in_tree >> cache->shift) - from);
 	}
 	return path->len;
 }
@@ -704,11 +705,11 @@ static void let_go(struct pfx_path *path)
 	if (x->state != PFX_NODE_FLUSHED) {
 		pfx_conv_used(path->ahead != NULL ? path->ahead : x, path->conv, path->n_open);
 	}
+	tell_used(path);
 	if (path->leased) {
 		pfx_unlease(cache, x);
 		cache->n_leases--;
 	} else {
-		tell_used(path);
 		for (struct pfx_node *y = x; y->n > 0 && y->keep_until < path->keep_until;
 			y = y->parent) {
 			y->keep_until = path->keep_until;
