@@ -182,6 +182,7 @@ static int open_cache(struct pfx_engine *e, char *err, size_t errlen)
 		opts.n_disk = e->info.n_records = e->tiers.n_records;
 		opts.save = e->tiers.writer == NULL || e->opts.saves == PFX_SAVES_OFF ? PFX_SAVE_OFF
 			: e->opts.saves == PFX_SAVES_ALL ? PFX_SAVE_ALL : PFX_SAVE_REUSED;
+		opts.policy = e->opts.eviction == PFX_EVICTION_LRU ? PFX_POLICY_LRU : PFX_POLICY_DEFAULT;
 		opts.n_marks = pfx_keep_slots(e->keep);
 		rc = pfx_cache_open(&e->cache, &opts);
 	}

@@ -34,6 +34,12 @@ enum pfx_saves {
 	PFX_SAVES_OFF, /* only what is asked for */
 };
 
+/* What the device lets go first (radix/README.md). */
+enum pfx_eviction {
+	PFX_EVICTION_DEFAULT,
+	PFX_EVICTION_LRU,
+};
+
 struct pfx_engine_opts {
 	const char *model_path;
 	const char *backend, *kernels;  /* NULL: "auto" */
@@ -44,6 +50,7 @@ struct pfx_engine_opts {
 	const char *store_path;         /* the disk tier's folder; NULL: none */
 	uint64_t store_size;            /* its bound in bytes; 0: 16 GiB, or what the disk has */
 	enum pfx_saves saves;
+	enum pfx_eviction eviction;
 	int store_replace;              /* clears a store of another model or version */
 	uint32_t close_ms;              /* how long the end may wait for the store; 0: 8 s */
 	uint32_t block_tokens;          /* 0: the default, 32 */

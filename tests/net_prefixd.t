@@ -56,6 +56,7 @@ for arg, good, bad in (
         ("--host-memory", ["off", "1G", "0"], ["on", "-1", "1.5G"]),
         ("--store", ["off", "/tmp/x"], [""]),
         ("--store-size", ["0", "16G"], ["off", "x"]),
+        ("--eviction", ["default", "lru"], ["fifo", ""]),
         ("--save", ["off", "reused", "all"], ["x", "on"]),
         ("--keys", ["off"], ["/etc/passwd"]),
         ("--chunk-tokens", ["1", "512"], ["-1"]),

@@ -113,6 +113,7 @@ static int open_engine(struct pfx_engine **e, const struct pfx_settings *s, char
 		.store_path = strcmp(s->store, "off") == 0 ? NULL : s->store,
 		.store_size = s->store_size,
 		.saves = saves_of(s->save),
+		.eviction = strcmp(s->eviction, "lru") == 0 ? PFX_EVICTION_LRU : PFX_EVICTION_DEFAULT,
 		.store_replace = s->store_replace,
 		.block_tokens = s->block_tokens,
 		.chunk_tokens = s->chunk_tokens,

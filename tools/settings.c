@@ -86,6 +86,9 @@ static const struct setting {
 		"A folder for what shall outlive the program, or off" },
 	{ "store-size", "SIZE", NULL, SIZE, G_MEMORY, AT(store_size), 0, 1e18, NULL,
 		"What the store may take on the disk; 0 is 16G, or three quarters of what is free" },
+	{ "eviction", "POLICY", "default|lru", WORD, G_MEMORY, AT(eviction), 0, 0, "default",
+		"What the device lets go first: what was not used for longest (lru), or by what the past "
+		"teaches, too" },
 	{ "save", "WHAT", "off|reused|all", WORD, G_MEMORY, AT(save), 0, 0, "reused",
 		"What goes to the store by itself: all, what was used again (reused), or nothing (off)" },
 	{ "store-replace", NULL, NULL, FLAG, G_MEMORY, AT(store_replace), 0, 0, NULL,
@@ -487,5 +490,6 @@ void pfx_settings_free(struct pfx_settings *s)
 	pfx_free(s->chat_template);
 	pfx_free(s->store);
 	pfx_free(s->save);
+	pfx_free(s->eviction);
 	memset(s, 0, sizeof(*s));
 }
