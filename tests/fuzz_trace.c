@@ -18,7 +18,7 @@
 #include "tools/replay.h"
 
 #define SIZES 12 /* 1, 3, 7 and so on */
-#define KINDS 5
+#define KINDS 6
 
 static void check_blocks(const struct pfx_trace *t)
 {
@@ -52,6 +52,8 @@ static void check_policies(const struct pfx_trace *t)
 		{ .kind = PFX_RUN_TREE, .policy = PFX_POLICY_FIFO, .check = 1 },
 		{ .kind = PFX_RUN_TREE, .policy = PFX_POLICY_DEFAULT, .check = 1 },
 		{ .kind = PFX_RUN_TREE, .policy = PFX_POLICY_DEFAULT, .check = 1, .at_once = 3 },
+		{ .kind = PFX_RUN_TREE, .policy = PFX_POLICY_DEFAULT, .check = 1, .at_once = 2, .ahead = 2,
+			.host = 3, .disk = 9, .save = PFX_SAVE_ALL },
 	};
 	struct pfx_run_opts opts[SIZES * KINDS];
 	struct pfx_run_result got[SIZES * KINDS];

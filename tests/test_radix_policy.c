@@ -131,10 +131,10 @@ static void test_no_memory(enum pfx_policy policy)
 	int opened = 0, refused = 0;
 	struct pfx_cache *c;
 
-	for (uint64_t i = 0; i < 200; i++) {
+	for (uint64_t i = 0; i < 400; i++) {
 		int rc;
 
-		pfx_alloc_fail(pfx_rng_next(&rng), 6);
+		pfx_alloc_fail(pfx_rng_next(&rng), 20);
 		rc = pfx_cache_open(&c, &opts);
 		pfx_alloc_fail(0, 0);
 		opened += rc == 0;

@@ -146,6 +146,24 @@ static double share_of_gap(const struct pfx_trace *t, const struct row *r)
 	return (rate - r->lru) / (r->belady - r->lru);
 }
 
+/* What a policy reaches there that knows which blocks will never be used again. */
+static void test_whole_ends(struct pfx_trace *t, const struct whole *w)
+{
+	static const double perfect[] = { 12.49, 20.22, 34.24, 53.39 };
+
+	pfx_ends_conversations(t);
+	pfx_ends_derive(t);
+	for (int i = 0; i < 8; i++) {
+		const struct row *r = &w->rows[i / 2];
+		const char *policy = i % 2 ? "default" : "lru";
+		double rate = 100.0 * (double)hits_of(t, policy, r->capacity, 0) / (double)pfx_trace_refs(t);
+		double gain = (rate - r->lru) / (perfect[i / 2] - r->lru);
+
+		ok(gain >= 0.9, "ends told, %s of %u blocks: %.2f, %.0f %% of the perfect gain", policy,
+			r->capacity, rate, gain * 100);
+	}
+}
+
 static void test_whole(const char *folder, const struct whole *w)
 {
 	struct pfx_trace t = PFX_TRACE_INIT;
@@ -162,6 +180,7 @@ static void test_whole(const char *folder, const struct whole *w)
 			share += r > w->rows && r < w->rows + 4 ? gap / 3 : 0;
 		}
 		if (w == wholes) {
+			test_whole_ends(&t, w);
 			ok(share >= 0.15, "default goes %.1f %% of the way from lru to belady, mean of "
 				"2,000, 4,000 and 8,000 blocks", share * 100);
 		}
@@ -281,6 +300,57 @@ static void test_ahead(struct pfx_rng *rng)
 			(unsigned long long)r[1].hits, (unsigned long long)r[0].hits,
 			(unsigned long long)r[2].hits);
 	}
+	pfx_trace_free(&t);
+}
+
+/* What the device lets go lies in slower tiers; what is hit there comes back. */
+static void test_tiers(struct pfx_rng *rng)
+{
+	struct pfx_trace t = PFX_TRACE_INIT;
+
+	make_up(&t, rng);
+	for (int i = 0; i < 4; i++) {
+		struct pfx_run_opts opts[] = { opts_of(i % 2 ? "default" : "lru", 80),
+			opts_of(i % 2 ? "default" : "lru", 80) };
+		struct pfx_run_result r[2];
+		uint64_t sum = 0;
+
+		opts[0].at_once = opts[1].at_once = 3;
+		opts[1].host = 120;
+		opts[1].disk = i / 2 * 400;
+		opts[1].save = PFX_SAVE_ALL;
+		opts[1].check = 1;
+		is_int(pfx_replay(&t, opts, 2, r, NULL, NULL), 0, "host %u, disk %u behind 80 blocks",
+			opts[1].host, opts[1].disk);
+		for (int tier = 0; tier < PFX_TIERS; tier++) {
+			sum += r[1].tier[tier];
+		}
+		is_int(sum, r[1].hits, "all hits are of some tier");
+		ok(r[1].hits > r[0].hits && r[1].tier[PFX_TIER_HOST] > 0 && r[1].spilled > 0,
+			"more hits than the device alone has: %llu, %llu", (unsigned long long)r[1].hits,
+			(unsigned long long)r[0].hits);
+		ok((opts[1].disk > 0) == (r[1].saved > 0), "%llu blocks saved",
+			(unsigned long long)r[1].saved);
+		ok(r[1].hits <= pfx_replay_ceiling(&t), "and no more than the ceiling");
+	}
+	pfx_trace_free(&t);
+}
+
+/* Told the ends, conversations that are over make room. */
+static void test_ends_told(struct pfx_rng *rng)
+{
+	struct pfx_trace t = PFX_TRACE_INIT;
+	struct pfx_run_opts opts = opts_of("lru", 60);
+	struct pfx_run_result blind, told;
+
+	make_up(&t, rng);
+	pfx_ends_conversations(&t);
+	pfx_replay(&t, &opts, 1, &blind, NULL, NULL);
+	pfx_ends_derive(&t);
+	opts.check = 1;
+	is_int(pfx_replay(&t, &opts, 1, &told, NULL, NULL), 0, "with ends told");
+	ok(told.hits > blind.hits, "%llu hits, blind %llu", (unsigned long long)told.hits,
+		(unsigned long long)blind.hits);
 	pfx_trace_free(&t);
 }
 
@@ -412,6 +482,8 @@ int main(void)
 	test_curve(&rng);
 	test_at_once(&rng);
 	test_ahead(&rng);
+	test_tiers(&rng);
+	test_ends_told(&rng);
 	test_sample(top != NULL ? top : ".");
 	for (size_t i = 0; i < sizeof(wholes) / sizeof(wholes[0]); i++) {
 		if (folder != NULL && *folder != '\0') {
