@@ -434,7 +434,7 @@ static void open_cache(void)
 /* ---- the disk's state in another cache ---- */
 
 static uint32_t renumbered[WORLD_BLOCKS]; /* by old record: the new one */
-static uint32_t n_restored;
+static uint32_t n_restored, n_short;
 
 /* All rows of a node, as the store's index would have them. */
 static void restore_node(struct pfx_restore *r, struct pfx_space *space, const struct pfx_node *x)
@@ -445,6 +445,7 @@ static void restore_node(struct pfx_restore *r, struct pfx_space *space, const s
 		uint32_t record = pfx_node_records(x, shift)[i], n = x->saved - i * B;
 		const struct pfx_node *p = x->parent;
 		uint32_t above = PFX_BLOCK_NONE;
+		int rc;
 
 		if (i > 0) {
 			above = pfx_node_records(x, shift)[i - 1];
@@ -454,8 +455,14 @@ static void restore_node(struct pfx_restore *r, struct pfx_space *space, const s
 		n = n < B ? n : B;
 		must(written[record] == n, "record %u has %u tokens, the tree says %u", record,
 			written[record], n);
-		must(pfx_restore_add(r, space, above == PFX_BLOCK_NONE ? above : renumbered[above],
-			x->run + i * B, n, x->used_ns, &renumbered[record]) == 0, "a row is refused");
+		rc = pfx_restore_add(r, space, above == PFX_BLOCK_NONE ? above : renumbered[above],
+			x->run + i * B, n, x->used_ns, &renumbered[record]);
+		/* A block that is saved in part may be a beginning of another: of that row, then. */
+		n_short += n < B;
+		must(rc == 0 || (rc == -EEXIST && n < B), "a row is refused: %d", rc);
+		if (rc != 0) {
+			continue;
+		}
 		must(pfx_restore_add(r, space, above == PFX_BLOCK_NONE ? above : renumbered[above],
 			x->run + i * B, n, 0, &record) == (n_restored + 1 == cache->tier[2].pool.n ?
 			PFX_E_FULL : -EEXIST), "a row is taken twice");
@@ -487,8 +494,8 @@ static void find_node(struct pfx_cache *other, struct pfx_space *space, const st
 		pfx_cache_match(other, space, tokens, n + 1, &longer);
 		must(longer.tokens == n, "more is found than was saved");
 		must(pfx_path_open(other, space, tokens, n, NULL, &path) == 0, "open");
-		must(pfx_path_source(path, (n - 1) / B, &source) == 0 &&
-			source.id == renumbered[pfx_node_records(x, cache->shift)[(x->saved - 1) / B]],
+		must(pfx_path_source(path, (n - 1) / B, &source) == 0 && (x->saved % B != 0 ||
+			source.id == renumbered[pfx_node_records(x, cache->shift)[(x->saved - 1) / B]]),
 			"another record is the source");
 		pfx_path_close(path);
 	}
@@ -508,7 +515,7 @@ static void restore(void)
 		return;
 	}
 	must(pfx_cache_open(&other, &opts) == 0 && pfx_restore_begin(other, &r) == 0, "begin");
-	n_restored = 0;
+	n_restored = n_short = 0;
 	for (int i = 0; i < SPACES; i++) {
 		must(pfx_cache_space(other, "abc", (size_t)i, &space[i]) == 0, "space");
 		for (struct pfx_node *x = pfx_tree_next(&spaces[i]->root); x != NULL;
@@ -519,7 +526,8 @@ static void restore(void)
 	pfx_restore_end(r);
 	pfx_cache_check(other, report, NULL);
 	pfx_cache_stats(other, &s);
-	must(s.tier[PFX_TIER_DISK].cached == n_restored, "%u of %u rows are there",
+	must(s.tier[PFX_TIER_DISK].cached <= n_restored &&
+		s.tier[PFX_TIER_DISK].cached + n_short >= n_restored, "%u of %u rows are there",
 		s.tier[PFX_TIER_DISK].cached, n_restored);
 	seen[12] += n_restored;
 	for (int i = 0; i < SPACES; i++) {
@@ -529,7 +537,8 @@ static void restore(void)
 		}
 	}
 	pfx_cache_check(other, report, NULL);
-	must(pfx_cache_evict(other, PFX_TIER_DISK, NULL, UINT32_MAX) == n_restored, "all can be evicted");
+	must(pfx_cache_evict(other, PFX_TIER_DISK, NULL, UINT32_MAX) ==
+		s.tier[PFX_TIER_DISK].cached, "all can be evicted");
 	pfx_cache_check(other, report, NULL);
 	pfx_cache_close(other);
 }
