@@ -68,8 +68,8 @@ int pfx_model_copy_block(struct pfx_model *m, uint32_t dst, uint32_t src, uint32
 
 /*
  * A whole block to and from host memory, pfx_model_block_bytes(m) each. One other thread may
- * do this beside the one that runs batches, for blocks that no batch in flight writes (and,
- * to write one, that none reads).
+ * do this beside the one that runs batches: to write a block that no batch in flight touches,
+ * and to read any; positions that are written meanwhile come out as anything.
  */
 int pfx_model_read_block(struct pfx_model *m, uint32_t block, void *dst);
 int pfx_model_write_block(struct pfx_model *m, uint32_t block, const void *src);

@@ -186,6 +186,10 @@ static void check_requests(struct pfx_engine *e, json_t *problems)
 		if (pfx_path_len(r->path) > r->tokens.n) {
 			add_problem(problems, "a request has more KV than tokens");
 		}
+		if (r->state != PFX_REQUEST_FETCHING ? !pfx_list_empty(&r->orders) || r->fetch_to != 0
+			: r->fetch_to > r->tokens.n || e->tiers.mover == NULL) {
+			add_problem(problems, "a request waits for copies that it has no use for");
+		}
 		if (r->leader != NULL && r->leader->admission >= r->admission) {
 			add_problem(problems, "a request follows a younger one");
 		}

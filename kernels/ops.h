@@ -127,8 +127,9 @@ struct pfx_ops {
 		uint32_t n);
 	/*
 	 * Whole blocks to and from host memory, block_bytes each; done when they return. One
-	 * other thread may call them beside the one that runs steps, for blocks that no operation
-	 * in flight writes and, to write one, that none reads.
+	 * other thread may call them beside the one that runs steps: to write a block that no
+	 * operation in flight touches, and to read any; positions that are written meanwhile come
+	 * out as anything, all others as they are.
 	 */
 	int (*kv_read)(struct pfx_device *dev, const struct pfx_kv *kv, uint32_t block, void *dst);
 	int (*kv_write)(struct pfx_device *dev, struct pfx_kv *kv, uint32_t block, const void *src);
