@@ -20,7 +20,7 @@ struct lease {
 	struct pfx_path *path;
 	struct pfx_space *space;
 	uint32_t *tokens;
-	uint32_t n_tokens, n_blocks;
+	uint32_t n_tokens, n_held, n_blocks; /* n_held: of the tokens, how many lie in the blocks */
 	uint64_t made_ns, due_ns, hits;
 };
 
@@ -103,11 +103,15 @@ uint64_t pfx_lease_make(struct pfx_engine *e, struct pfx_request *r, json_t *rep
 	uint64_t now = pfx_clock_ns(), ttl_ms = r->job->ttl_ms;
 	struct lease *l;
 	uint32_t n_blocks;
+	uint64_t held;
 
 	pfx_path_blocks(r->path, &n_blocks);
 	if (!may_lease(e, r, n_blocks)) {
 		return 0;
 	}
+	/* A last block that the tree has in a slower tier, longer than here, is not held. */
+	pfx_path_blocks(r->path, &n_blocks);
+	held = (uint64_t)n_blocks * e->info.block_tokens;
 	ttl_ms = ttl_ms != 0 ? ttl_ms : e->opts.pin_ttl_ms;
 	l = pfx_xcalloc(1, sizeof(*l));
 	l->number = ++e->next_lease;
@@ -122,13 +126,14 @@ uint64_t pfx_lease_make(struct pfx_engine *e, struct pfx_request *r, json_t *rep
 	memcpy(l->tokens, r->tokens.v, r->n_prompt * sizeof(*l->tokens));
 	l->n_tokens = r->n_prompt;
 	l->n_blocks = n_blocks;
+	l->n_held = held < r->n_prompt ? (uint32_t)held : r->n_prompt;
 	l->made_ns = now;
 	l->due_ns = now + ttl_ms * 1000000u;
 	pfx_list_push_back(&e->leases, &l->link);
 	e->n_leases++;
 	e->lease_due_ns = l->due_ns < e->lease_due_ns ? l->due_ns : e->lease_due_ns;
 	json_object_set_new(report, "lease", json_integer((json_int_t)l->number));
-	json_object_set_new(report, "tokens", json_integer(l->n_tokens));
+	json_object_set_new(report, "tokens", json_integer(l->n_held));
 	json_object_set_new(report, "blocks", json_integer(n_blocks));
 	json_object_set_new(report, "ttl_ms", json_integer((json_int_t)ttl_ms));
 	json_object_set_new(report, "expires_ms",
@@ -270,7 +275,7 @@ static json_t *report_one(const struct lease *l, uint64_t now)
 	return json_pack("{s:I,s:o,s:o,s:o,s:i,s:i,s:I,s:f,s:f}", "lease",
 		(json_int_t)l->number, "namespace", json_stringn(space, space_len), "salt",
 		json_stringn(salt, salt_len), "prefix",
-		name_len == 0 ? json_null() : json_stringn(name, name_len), "tokens", (int)l->n_tokens,
+		name_len == 0 ? json_null() : json_stringn(name, name_len), "tokens", (int)l->n_held,
 		"blocks", (int)l->n_blocks, "hits", (json_int_t)l->hits, "age_s",
 		(double)(now - l->made_ns) / 1e9, "left_s",
 		l->due_ns > now ? (double)(l->due_ns - now) / 1e9 : 0.0);

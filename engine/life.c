@@ -585,8 +585,10 @@ static json_t *cached_report(struct pfx_engine *e, struct pfx_request *r)
 	if (r->tokens.n > 0) {
 		pfx_cache_match(e->cache, r->space, r->tokens.v, (uint32_t)r->tokens.n, &hit);
 	}
-	return json_pack("{s:I,s:I,s:I}", "device", (json_int_t)hit.tokens, "host", (json_int_t)0,
-		"disk", (json_int_t)0);
+	return json_pack("{s:I,s:I,s:I}", "device",
+		(json_int_t)hit.tier_tokens[PFX_TIER_DEVICE], "host",
+		(json_int_t)hit.tier_tokens[PFX_TIER_HOST], "disk",
+		(json_int_t)hit.tier_tokens[PFX_TIER_DISK]);
 }
 
 static json_t *end_conversation(struct pfx_engine *e, struct pfx_request *r)

@@ -185,6 +185,22 @@ ok(r2["session"] != r["session"] and len(r2["session"]) > 30, "names that the se
 same(c.ask(**GEN, id=1, session=r["session"])["usage"]["cached_tokens"], 57, "... can be used")
 same(server.stop(), 0, "it ends")
 
+# With slower tiers behind: a lease brings back what had gone there.
+server = Server("--model", tiny, "--device-memory", "1M", "--host-memory", "4M")
+c = server.connect()
+ids = list(range(3, 200))
+c.ask(op="prefix.put", id=1, prefix="p", tokens=ids, warm=True)
+c.ask(op="evict", id=1, tier="device")
+same(c.ask(op="prefix.get", id=1, prefix="p")["cached"], {"device": 0, "host": 197, "disk": 0}, "it lies in host memory")
+r = c.ask(op="pin", id=1, prefix="p", tokens=[4, 5, 6])
+same((r["usage"]["cached"]["host"], r["usage"]["computed_tokens"], r["tokens"]), (197, 3, 200), "pinned from there")
+c.ask(op="evict", id=1, tier="device")
+same(c.ask(op="prefix.get", id=1, prefix="p")["cached"]["device"], 197, "... it stays on the device")
+same(c.ask(op="flush", id=1, tier="host")["leases"], 0, "a flush of another tier ends no lease")
+same(c.ask(op="flush", id=1, tier="device")["leases"], 1, "one of the device does")
+same(c.ask(op="check", id=1)["problems"], [], "check")
+same(server.stop(), 0, "it ends")
+
 # A drain in the middle of a turn with others waiting behind it.
 server = Server("--model", slow, "--device-memory", "64M")
 c = server.connect()
