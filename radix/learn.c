@@ -130,7 +130,7 @@ static int common_curve(const struct pfx_learn *l, double *curve)
 /* Uses again of each class, and how many the common curve would have. */
 struct sums {
 	double used[CLASSES], expected[CLASSES];
-	double means[TRAITS][CLASSES]; /* factor of each value of each trait */
+	double product[CLASSES]; /* of the factors of a class's traits */
 };
 
 static void sum_up(const struct pfx_learn *l, const double *curve, struct sums *s)
@@ -146,47 +146,50 @@ static void sum_up(const struct pfx_learn *l, const double *curve, struct sums *
 	}
 }
 
-/* What a class's traits mean together. */
-static double product(const struct sums *s, uint32_t class)
+/* A trait is fitted to what the others leave to explain. */
+static void fit_trait(const struct pfx_learn *l, struct sums *s, uint32_t t, double *means)
 {
-	double factor = 1;
+	double used[CLASSES] = { 0 }, expected[CLASSES] = { 0 };
 
-	for (uint32_t t = 0; t < TRAITS; t++) {
-		factor *= s->means[t][value_of(class, t)];
+	for (uint32_t c = 0; c < CLASSES; c++) {
+		if (l->classes[c].seen) {
+			uint32_t v = value_of(c, t);
+
+			used[v] += s->used[c];
+			expected[v] += s->expected[c] * s->product[c] / means[v];
+		}
 	}
-	return factor;
+	for (uint32_t v = 0; v < traits[t].n; v++) {
+		used[v] = (used[v] + DOUBT) / (expected[v] + DOUBT);
+	}
+	for (uint32_t c = 0; c < CLASSES; c++) {
+		if (l->classes[c].seen) {
+			s->product[c] *= used[value_of(c, t)] / means[value_of(c, t)];
+		}
+	}
+	memcpy(means, used, traits[t].n * sizeof(*means));
 }
 
-/* Each trait in turn is fitted to what the others leave to explain, a few times over. */
+/* All of them, a few times over. */
 static void fit_traits(const struct pfx_learn *l, struct sums *s)
 {
-	for (uint32_t t = 0; t < TRAITS; t++) {
-		for (uint32_t v = 0; v < traits[t].n; v++) {
-			s->means[t][v] = 1;
+	double means[TRAITS][CLASSES]; /* by value */
+
+	for (uint32_t c = 0; c < CLASSES; c++) {
+		s->product[c] = 1;
+		for (uint32_t t = 0; t < TRAITS; t++) {
+			means[t][c] = 1;
 		}
 	}
 	for (uint32_t round = 0; round < ROUNDS * TRAITS; round++) {
-		uint32_t t = round % TRAITS;
-		double used[CLASSES] = { 0 }, expected[CLASSES] = { 0 };
-
-		for (uint32_t c = 0; c < CLASSES; c++) {
-			if (l->classes[c].seen) {
-				uint32_t v = value_of(c, t);
-
-				used[v] += s->used[c];
-				expected[v] += s->expected[c] * product(s, c) / s->means[t][v];
-			}
-		}
-		for (uint32_t v = 0; v < traits[t].n; v++) {
-			s->means[t][v] = (used[v] + DOUBT) / (expected[v] + DOUBT);
-		}
+		fit_trait(l, s, round % TRAITS, means[round % TRAITS]);
 	}
 }
 
 /* How many times as often as the common curve says is this class used again? */
 static double factor_of(const struct sums *s, uint32_t class)
 {
-	double believed = product(s, class);
+	double believed = s->product[class];
 	double factor = believed * (s->used[class] + DOUBT) / (s->expected[class] * believed + DOUBT);
 
 	if (factor > 1) {
@@ -204,7 +207,9 @@ static double best_rate(const double *hazard, uint32_t k)
 		uses += left * hazard[k];
 		time += left * (1 - hazard[k] / 2);
 		left *= 1 - hazard[k];
-		best = uses > best * time ? uses / time : best;
+		if (uses > best * time) {
+			best = uses / time;
+		}
 	}
 	return best;
 }
