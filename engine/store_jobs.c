@@ -185,7 +185,7 @@ struct pfx_event *pfx_control_evict(struct pfx_engine *e, const struct pfx_job *
 	ev->report = json_pack("{s:s,s:I,s:I,s:I}", "tier", tier_names[tier], "blocks",
 		(json_int_t)gone, "bytes",
 		(json_int_t)(gone * e->info.kv_bytes_per_token * e->info.block_tokens), "in_use",
-		(json_int_t)stats.tier[tier].running + stats.tier[tier].pinned);
+		(json_int_t)stats.tier[tier].pinned);
 	return ev;
 }
 
