@@ -244,6 +244,9 @@ static void storm(struct pfx_store *store, uint64_t seed, const char *what)
 	}
 	for (int round = 0; round < 8; round++) {
 		accepted += put_all(w);
+		for (int c = round % 3; c < N_CHAINS; c += 3) {
+			accepted += pfx_writer_delete(w, &chains[c].key[DEPTH - 1 - round % 2], count, NULL) == 0;
+		}
 		pfx_writer_flush(w, 10000);
 	}
 	stop = 1;
