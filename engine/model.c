@@ -206,10 +206,16 @@ int pfx_model_copy_block(struct pfx_model *m, uint32_t dst, uint32_t src, uint32
 	return m->ops->kv_copy(m->dev, m->kv, dst, src, n);
 }
 
-int pfx_model_read_block(struct pfx_model *m, uint32_t block, void *dst)
+int pfx_model_read_block(struct pfx_model *m, uint32_t block, uint32_t n, void *dst)
 {
 	PFX_ASSERT(block < m->n_blocks);
-	return m->ops->kv_read(m->dev, m->kv, block, dst);
+	PFX_ASSERT(n <= m->kv_shape.block_tokens);
+	return m->ops->kv_read(m->dev, m->kv, block, n, dst);
+}
+
+void pfx_model_trim_block(const struct pfx_model *m, void *block, uint32_t n)
+{
+	m->ops->kv_trim(m->kv, block, n);
 }
 
 int pfx_model_write_block(struct pfx_model *m, uint32_t block, const void *src)

@@ -67,11 +67,13 @@ int pfx_model_logits(struct pfx_model *m, uint32_t first, uint32_t n, const floa
 int pfx_model_copy_block(struct pfx_model *m, uint32_t dst, uint32_t src, uint32_t n);
 
 /*
- * A whole block to and from host memory, pfx_model_block_bytes(m) each. One other thread may
- * do this beside the one that runs batches: to write a block that no batch in flight touches,
- * and to read any; positions that are written meanwhile come out as anything.
+ * A block to and from host memory, pfx_model_block_bytes(m) each. One other thread may do this
+ * beside the one that runs batches: to write a block that no batch in flight touches, and to
+ * read the first n positions of any; what is behind them comes out as zeros, unread.
  */
-int pfx_model_read_block(struct pfx_model *m, uint32_t block, void *dst);
+int pfx_model_read_block(struct pfx_model *m, uint32_t block, uint32_t n, void *dst);
+/* Clears all behind the first n positions of a block in host memory. Any thread. */
+void pfx_model_trim_block(const struct pfx_model *m, void *block, uint32_t n);
 int pfx_model_write_block(struct pfx_model *m, uint32_t block, const void *src);
 
 /*

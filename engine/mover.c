@@ -40,6 +40,7 @@ struct pfx_mover {
 	struct pfx_store *store;
 	struct pfx_writer *writer;
 	size_t block_bytes;
+	uint32_t block_tokens;
 	void (*wake)(void *arg);
 	void *wake_arg;
 
@@ -110,12 +111,12 @@ static void written(void *arg, int result)
 
 /* ---- the mover thread ---- */
 
-static int read_device(struct pfx_mover *m, uint32_t block, void *dst)
+static int read_device(struct pfx_mover *m, uint32_t block, uint32_t n, void *dst)
 {
 	int rc;
 
 	pthread_mutex_lock(&m->device_lock);
-	rc = pfx_model_read_block(m->model, block, dst);
+	rc = pfx_model_read_block(m->model, block, n, dst);
 	pthread_mutex_unlock(&m->device_lock);
 	return rc;
 }
@@ -130,15 +131,20 @@ static int write_device(struct pfx_mover *m, uint32_t block, const void *src)
 	return rc;
 }
 
-/* The source goes to the staging buffer, the engine thread may let go of it, the writer goes on. */
+/*
+ * The source goes to the staging buffer, the engine thread may let go of it, the writer goes on.
+ * What lies behind the record's tokens is left out: somebody may be writing there, and a record
+ * tells nothing of what its block was used for before.
+ */
 static void stage(struct pfx_mover *m, struct pfx_order *o)
 {
 	int rc = 0;
 
 	if (o->device != PFX_ORDER_NO_BLOCK) {
-		rc = read_device(m, o->device, o->buffer);
+		rc = read_device(m, o->device, o->key.n_tokens, o->buffer);
 	} else {
 		memcpy(o->buffer, pfx_arena_at(m->host, o->host), m->block_bytes);
+		pfx_model_trim_block(m->model, o->buffer, o->key.n_tokens);
 	}
 	pthread_mutex_lock(&m->lock);
 	o->was_staged = 1;
@@ -163,7 +169,7 @@ static void move(struct pfx_mover *m, struct pfx_order *o)
 		return;
 	}
 	if (o->kind == PFX_ORDER_SPILL) {
-		rc = read_device(m, o->device, pfx_arena_at(m->host, o->host));
+		rc = read_device(m, o->device, m->block_tokens, pfx_arena_at(m->host, o->host));
 	} else {
 		rc = write_device(m, o->device, pfx_arena_at(m->host, o->host));
 		pthread_mutex_lock(&m->lock);
@@ -200,8 +206,8 @@ static void *move_main(void *arg)
 /* ---- the loader threads ---- */
 
 /*
- * One record, with the lock held at begin and end. The key is copied before, for an order that is withdrawn is freed. Once the bytes are here
- * the order is either gone or takes its course.
+ * One record, with the lock held at begin and end. The key is copied before, for an order that
+ * is withdrawn is freed. Once the bytes are here the order is either gone or takes its course.
  */
 static void load(struct pfx_mover *m, struct loader *l)
 {
@@ -328,6 +334,7 @@ int pfx_mover_open(struct pfx_mover **out, const struct pfx_mover_opts *opts)
 	m->n_loaders = opts->n_loaders == 0 ? 1 : opts->n_loaders;
 	m->n_loaders = m->n_loaders < LOADERS_MAX ? m->n_loaders : LOADERS_MAX;
 	m->block_bytes = pfx_model_block_bytes(opts->model);
+	m->block_tokens = opts->block_tokens;
 	pfx_list_init(&m->moves);
 	pfx_list_init(&m->loads);
 	pfx_list_init(&m->done);

@@ -65,6 +65,7 @@ struct pfx_order {
 
 struct pfx_mover_opts {
 	struct pfx_model *model;
+	uint32_t block_tokens;
 	struct pfx_arena *host;    /* NULL: no host tier */
 	struct pfx_store *store;   /* NULL: no store */
 	struct pfx_writer *writer; /* NULL: nothing is saved */

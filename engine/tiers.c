@@ -38,6 +38,7 @@ static int open_mover(struct pfx_engine *e)
 	uint64_t n = STAGING_BYTES / block_bytes;
 	struct pfx_mover_opts opts = {
 		.model = e->model,
+		.block_tokens = e->info.block_tokens,
 		.host = t->host,
 		.store = t->store,
 		.writer = t->writer,

@@ -126,12 +126,15 @@ struct pfx_ops {
 	int (*kv_copy)(struct pfx_device *dev, struct pfx_kv *kv, uint32_t dst, uint32_t src,
 		uint32_t n);
 	/*
-	 * Whole blocks to and from host memory, block_bytes each; done when they return. One
-	 * other thread may call them beside the one that runs steps: to write a block that no
-	 * operation in flight touches, and to read any; positions that are written meanwhile come
-	 * out as anything, all others as they are.
+	 * Blocks to and from host memory, block_bytes each; done when they return. One other thread
+	 * may call them beside the one that runs steps: to write a block that no operation in flight
+	 * touches, and to read the first n positions of any, if none writes those. What is behind
+	 * them is not looked at and comes out as zeros.
 	 */
-	int (*kv_read)(struct pfx_device *dev, const struct pfx_kv *kv, uint32_t block, void *dst);
+	int (*kv_read)(struct pfx_device *dev, const struct pfx_kv *kv, uint32_t block, uint32_t n,
+		void *dst);
+	/* Clears all behind the first n positions of a block that lies in host memory. Any thread. */
+	void (*kv_trim)(const struct pfx_kv *kv, void *block, uint32_t n);
 	int (*kv_write)(struct pfx_device *dev, struct pfx_kv *kv, uint32_t block, const void *src);
 
 	/* A step: begin, the operations below in any number, sync. */

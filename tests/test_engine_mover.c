@@ -37,8 +37,8 @@ static void open_all(uint32_t n_staging)
 {
 	struct pfx_store_shape shape = { .block_tokens = B, .kv_bytes = block_bytes };
 	struct pfx_store *inner;
-	struct pfx_mover_opts opts = { .model = model, .host = host, .n_staging = n_staging,
-		.n_loaders = 2, .wake = wake };
+	struct pfx_mover_opts opts = { .model = model, .block_tokens = B, .host = host,
+		.n_staging = n_staging, .n_loaders = 2, .wake = wake };
 	char err[200];
 
 	if (pfx_store_mem_open(&inner, &shape, 1u << 30, err, sizeof(err)) != 0 ||
@@ -75,7 +75,7 @@ static int holds(uint32_t block, unsigned seed)
 	int same;
 
 	fill(want, seed);
-	pfx_model_read_block(model, block, got);
+	pfx_model_read_block(model, block, B, got);
 	same = memcmp(want, got, block_bytes) == 0;
 	free(want);
 	free(got);
@@ -202,6 +202,40 @@ static void test_round_trips(void)
 	close_all();
 }
 
+/* The record of a block's first tokens has their KV alone, wherever it was saved from. */
+static void test_part(void)
+{
+	uint8_t *want = malloc(block_bytes), *got = malloc(block_bytes);
+	int staged = 0, same = 0;
+
+	open_all(2);
+	set(0, 1);
+	pfx_model_read_block(model, 0, 5, want);
+	give(order(PFX_ORDER_SPILL, 0, 3));
+	is_int(finish(PFX_ORDER_SPILL, &staged), 0, "spilled");
+	for (uint32_t from_host = 0; from_host < 2; from_host++) {
+		uint32_t device = from_host ? PFX_ORDER_NO_BLOCK : 0;
+		struct pfx_digest space;
+		struct pfx_order *save = order(PFX_ORDER_SAVE, device, 3), *load;
+		uint32_t tokens[5] = { from_host, 1, 2, 3, 4 };
+
+		pfx_space_digest("a", 1, NULL, 0, &space);
+		pfx_order_key(save, &space, NULL, 0, tokens, 5);
+		give(save);
+		is_int(finish(PFX_ORDER_SAVE, &staged), 0, "saved");
+		load = order(PFX_ORDER_LOAD, 8, PFX_ORDER_NO_BLOCK);
+		pfx_order_key(load, &space, NULL, 0, tokens, 5);
+		give(load);
+		is_int(finish(PFX_ORDER_LOAD, &staged), 0, "loaded");
+		pfx_model_read_block(model, 8, B, got);
+		same += memcmp(want, got, block_bytes) == 0;
+	}
+	is_int(same, 2, "the first five positions and zeros, from the device and from the host");
+	free(want);
+	free(got);
+	close_all();
+}
+
 static void test_bounds(void)
 {
 	int staged = 0, n = 0, bad = 0;
@@ -291,6 +325,7 @@ int main(void)
 	}
 	is_int(pfx_arena_blocks(host), HOST, "the arena has its blocks");
 	test_round_trips();
+	test_part();
 	test_bounds();
 	test_stuck();
 	test_failures();

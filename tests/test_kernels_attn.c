@@ -355,15 +355,24 @@ static void test_blocks(struct pfx_rng *rng)
 	ops->kv_write(devices[0], kv, 3, a);
 	ops->kv_write(devices[0], kv, 1, b);
 	ops->kv_copy(devices[0], kv, 1, 3, 5);
-	ops->kv_read(devices[0], kv, 3, c);
+	ops->kv_read(devices[0], kv, 3, 8, c);
 	is_int(memcmp(a, c, bytes), 0, "a block comes back as written");
-	ops->kv_read(devices[0], kv, 1, c);
+	ops->kv_read(devices[0], kv, 1, 8, c);
 	for (size_t i = 0; i < n; i++) {
 		size_t plane = i / 160, at = i % 160;
 		size_t pos = plane / 2 % 2 == 0 ? at % 8 : at / 20; /* K, K, V, V of a layer */
 		bad += c[i] != (pos < 5 ? a[i] : b[i]);
 	}
 	is_int(bad, 0, "copy takes the first positions of all layers, and no more");
+	memset(c, 0xa5, bytes);
+	ops->kv_read(devices[0], kv, 3, 3, c);
+	for (size_t i = 0; i < n; i++) {
+		size_t at = i % 160, pos = i / 320 % 2 == 0 ? at % 8 : at / 20;
+		bad += c[i] != (pos < 3 ? a[i] : 0);
+	}
+	is_int(bad, 0, "a part of a block is read with zeros behind it");
+	ops->kv_trim(kv, a, 3);
+	is_int(memcmp(a, c, bytes), 0, "and a block in host memory is cut to the same bytes");
 	ops->kv_close(devices[0], kv);
 	shape.block_tokens = 24;
 	ok(ops->kv_open(devices[0], &shape, 4, &kv) < 0, "24 tokens are no block");
@@ -392,7 +401,7 @@ static void test_write_from(struct pfx_rng *rng)
 	ok(ops->begin(devices[0], &batch, &rope) == 0, "begin");
 	ops->rope_kv(devices[0], kv, LAYER, 1, NULL, NULL, 0, qkv);
 	for (uint32_t pos = 0; pos < 24; pos++) {
-		ops->kv_read(devices[0], kv, blocks[pos / 8], block);
+		ops->kv_read(devices[0], kv, blocks[pos / 8], 8, block);
 		for (uint32_t i = 0; i < 16; i++) {
 			int k = block[(LAYER * 2 + 0) * 128 + i * 8 + pos % 8] != 0x7e01;
 			int v = block[(LAYER * 2 + 1) * 128 + pos % 8 * 16 + i] != 0x7e01;

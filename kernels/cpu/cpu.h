@@ -202,7 +202,9 @@ int pfx_cpu_kv_open(struct pfx_device *dev, const struct pfx_kv_shape *shape, ui
 void pfx_cpu_kv_close(struct pfx_device *dev, struct pfx_kv *kv);
 int pfx_cpu_kv_copy(struct pfx_device *dev, struct pfx_kv *kv, uint32_t dst, uint32_t src,
 	uint32_t n);
-int pfx_cpu_kv_read(struct pfx_device *dev, const struct pfx_kv *kv, uint32_t block, void *dst);
+int pfx_cpu_kv_read(struct pfx_device *dev, const struct pfx_kv *kv, uint32_t block, uint32_t n,
+	void *dst);
+void pfx_cpu_kv_trim(const struct pfx_kv *kv, void *block, uint32_t n);
 int pfx_cpu_kv_write(struct pfx_device *dev, struct pfx_kv *kv, uint32_t block, const void *src);
 uint16_t *pfx_kv_k(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint32_t head);
 uint16_t *pfx_kv_v(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint32_t head);

@@ -86,36 +86,79 @@ uint16_t *pfx_kv_v(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint
 	return plane(kv, block, layer, 1, head);
 }
 
-int pfx_cpu_kv_copy(struct pfx_device *dev, struct pfx_kv *kv, uint32_t dst, uint32_t src,
-	uint32_t n)
+static void *block_at(const struct pfx_kv *kv, uint32_t block)
+{
+	PFX_ASSERT(block < kv->n_blocks);
+	return kv->base + block * kv->block_bytes;
+}
+
+/* Plane i of a block is one of K? */
+static int is_k(const struct pfx_kv *kv, size_t i)
+{
+	return i / kv->shape.n_kv_heads % 2 == 0;
+}
+
+static size_t n_planes(const struct pfx_kv *kv)
+{
+	return (size_t)kv->shape.n_layers * 2 * kv->shape.n_kv_heads;
+}
+
+/* The first n positions of a block, and nothing else of it, is read and written. */
+static void copy_first(const struct pfx_kv *kv, uint16_t *dst, const uint16_t *src, uint32_t n)
 {
 	uint32_t b = kv->shape.block_tokens, dim = kv->shape.head_dim;
 
-	PFX_ASSERT(dst < kv->n_blocks && src < kv->n_blocks && n <= b && dst != src);
-	for (uint32_t layer = 0; layer < kv->shape.n_layers; layer++) {
-		for (uint32_t head = 0; head < kv->shape.n_kv_heads; head++) {
-			uint16_t *to = pfx_kv_k(kv, dst, layer, head);
-			const uint16_t *from = pfx_kv_k(kv, src, layer, head);
-			for (uint32_t d = 0; d < dim; d++) {
-				memcpy(to + (size_t)d * b, from + (size_t)d * b, n * sizeof(*to));
-			}
-			memcpy(pfx_kv_v(kv, dst, layer, head), pfx_kv_v(kv, src, layer, head),
-				(size_t)n * dim * sizeof(*to));
+	for (size_t i = 0; i < n_planes(kv); i++, dst += kv->plane, src += kv->plane) {
+		if (!is_k(kv, i)) {
+			memcpy(dst, src, (size_t)n * dim * sizeof(*dst));
+			continue;
+		}
+		for (size_t d = 0; d < dim; d++) {
+			memcpy(dst + d * b, src + d * b, n * sizeof(*dst));
 		}
 	}
+}
+
+int pfx_cpu_kv_copy(struct pfx_device *dev, struct pfx_kv *kv, uint32_t dst, uint32_t src,
+	uint32_t n)
+{
+	PFX_ASSERT(n <= kv->shape.block_tokens && dst != src);
+	copy_first(kv, block_at(kv, dst), block_at(kv, src), n);
 	return 0;
 }
 
-int pfx_cpu_kv_read(struct pfx_device *dev, const struct pfx_kv *kv, uint32_t block, void *dst)
+void pfx_cpu_kv_trim(const struct pfx_kv *kv, void *block, uint32_t n)
 {
-	PFX_ASSERT(block < kv->n_blocks);
-	memcpy(dst, kv->base + block * kv->block_bytes, kv->block_bytes);
+	uint32_t b = kv->shape.block_tokens, dim = kv->shape.head_dim;
+	uint16_t *at = block;
+
+	PFX_ASSERT(n <= b);
+	for (size_t i = 0; i < n_planes(kv) && n < b; i++, at += kv->plane) {
+		if (!is_k(kv, i)) {
+			memset(at + (size_t)n * dim, 0, (size_t)(b - n) * dim * sizeof(*at));
+			continue;
+		}
+		for (size_t d = 0; d < dim; d++) {
+			memset(at + d * b + n, 0, (b - n) * sizeof(*at));
+		}
+	}
+}
+
+int pfx_cpu_kv_read(struct pfx_device *dev, const struct pfx_kv *kv, uint32_t block, uint32_t n,
+	void *dst)
+{
+	PFX_ASSERT(n <= kv->shape.block_tokens);
+	if (n == kv->shape.block_tokens) {
+		memcpy(dst, block_at(kv, block), kv->block_bytes);
+		return 0;
+	}
+	copy_first(kv, dst, block_at(kv, block), n);
+	pfx_cpu_kv_trim(kv, dst, n);
 	return 0;
 }
 
 int pfx_cpu_kv_write(struct pfx_device *dev, struct pfx_kv *kv, uint32_t block, const void *src)
 {
-	PFX_ASSERT(block < kv->n_blocks);
-	memcpy(kv->base + block * kv->block_bytes, src, kv->block_bytes);
+	memcpy(block_at(kv, block), src, kv->block_bytes);
 	return 0;
 }

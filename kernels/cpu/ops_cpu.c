@@ -298,6 +298,7 @@ const struct pfx_ops pfx_cpu_ops = {
 	.kv_close = pfx_cpu_kv_close,
 	.kv_copy = pfx_cpu_kv_copy,
 	.kv_read = pfx_cpu_kv_read,
+	.kv_trim = pfx_cpu_kv_trim,
 	.kv_write = pfx_cpu_kv_write,
 	.begin = begin,
 	.sync = sync,
