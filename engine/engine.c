@@ -25,6 +25,7 @@ enum {
 	OUT_ROWS_MAX = 64,
 	TEMPLATE_FILE_MAX = 4 << 20,
 	DEFAULT_CLOSE_MS = 8000,
+	DEFAULT_STORE_WAIT_MS = 10000,
 };
 
 static void default_u32(uint32_t *to, uint32_t otherwise)
@@ -63,6 +64,9 @@ static void set_defaults(struct pfx_engine_opts *o)
 	}
 	if (o->max_requests == 0) {
 		o->max_requests = DEFAULT_MAX_REQUESTS;
+	}
+	if (o->store_wait_ms == 0) {
+		o->store_wait_ms = DEFAULT_STORE_WAIT_MS;
 	}
 	if (o->close_ms == 0) {
 		o->close_ms = DEFAULT_CLOSE_MS;

@@ -53,6 +53,7 @@ struct pfx_engine_opts {
 	enum pfx_eviction eviction;
 	int store_replace;              /* clears a store of another model or version */
 	uint32_t close_ms;              /* how long the end may wait for the store; 0: 8 s */
+	uint32_t store_wait_ms; /* flush and save wait for a store that does nothing so long; 0: 10 s */
 	uint32_t block_tokens;          /* 0: the default, 32 */
 	uint32_t chunk_tokens;          /* most prompt tokens of a step; 0: the default */
 	uint32_t step_ms;               /* target of a step's time; 0: the default */
@@ -320,6 +321,7 @@ struct pfx_event {
 
 	/* FLUSHED */
 	uint32_t flushed_device, flushed_host, flushed_disk, in_use, flushed_leases;
+	int durable; /* no restart brings any of it back */
 };
 
 /* Readable while events wait. Owned by the engine. */

@@ -61,6 +61,7 @@ struct pfx_request {
 	int closes;                  /* the session ends with this turn */
 	struct pfx_content *prefix;  /* what the job's prefix meant when it was submitted */
 	int replaced;                /* PREFIX_PUT */
+	struct pfx_event *answer;    /* FLUSH: told once the store has done its part */
 	size_t turn_bytes;           /* what the job brings to its session, about */
 	struct pfx_span *specials;   /* of text: where special tokens were read, for the session */
 	size_t n_specials;
@@ -388,9 +389,9 @@ void pfx_control_run(struct pfx_engine *e, struct pfx_request *r);
 /* The last event of one whose answer came later. Any thread; frees the request. */
 void pfx_control_answer(struct pfx_engine *e, struct pfx_request *r, struct pfx_event *ev);
 
-/* store_jobs.c: rows of control.c; the last two answer by themselves. */
-struct pfx_event *pfx_control_flush(struct pfx_engine *e, const struct pfx_job *job);
+/* store_jobs.c: rows of control.c; all but the first answer by themselves. */
 struct pfx_event *pfx_control_evict(struct pfx_engine *e, const struct pfx_job *job);
+void pfx_control_flush(struct pfx_engine *e, struct pfx_request *r);
 void pfx_control_save(struct pfx_engine *e, struct pfx_request *r);
 void pfx_control_store(struct pfx_engine *e, struct pfx_request *r);
 

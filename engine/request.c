@@ -40,6 +40,7 @@ void pfx_request_free(struct pfx_request *r)
 	pfx_free(r->message);
 	pfx_free(r->score);
 	pfx_free(r->score_top);
+	pfx_event_free(r->answer);
 	pfx_job_free(r->job);
 	pfx_free(r);
 }

@@ -249,11 +249,12 @@ static int idle_locked(const struct pfx_engine *e)
 
 /*
  * Until when to wait at most: deadlines and patience end while nobody sends anything, and so
- * does the pause after a save that failed, and a lease. 0: for ever.
+ * does the pause after a save that failed, waiting for a store, and a lease. 0: for ever.
  */
 static uint32_t nap_ms(const struct pfx_engine *e)
 {
-	uint32_t ms = e->n_waiting + e->n_active > 0 ? 5 : e->tiers.save_pause_ns > 0 ? 200 : 0;
+	uint32_t ms = e->n_waiting + e->n_active > 0 ? 5
+		: e->tiers.save_pause_ns > 0 || pfx_store_jobs_wait(&e->tiers) ? 200 : 0;
 	uint64_t now, left_ms;
 
 	if (e->lease_due_ns == UINT64_MAX) {

@@ -1,7 +1,7 @@
 /*
- * What operators ask of the slower tiers: flush and evict, answered at once; save, answered
- * when all is durable; and the store's own chores, which take as long as reading it and run
- * on a thread of their own, one at a time.
+ * What operators ask of the slower tiers: evict, answered at once; flush and save, answered when
+ * the store has written what they are about, or has done nothing for too long; and the store's
+ * own chores, which take as long as reading it and run on a thread of their own, one at a time.
  */
 #include "engine/engine_priv.h"
 #include "engine/observe.h"
@@ -96,45 +96,7 @@ static int open_space(struct pfx_engine *e, const struct pfx_job *job, struct pf
 	return 0;
 }
 
-/* ---- flush and evict ---- */
-
-struct pfx_event *pfx_control_flush(struct pfx_engine *e, const struct pfx_job *job)
-{
-	unsigned tiers = tiers_of(job);
-	uint32_t leases;
-	struct pfx_flushed flushed;
-	struct pfx_space *space;
-	struct pfx_event *ev;
-
-	if (tiers == 0) {
-		return bad_request(job, "tier must be one or several of device, host and disk");
-	}
-	if (open_space(e, job, &space, &ev) != 0) {
-		return ev;
-	}
-	/* A lease holds device memory: it ends with what it was for. */
-	leases = (tiers >> PFX_TIER_DEVICE & 1) ? pfx_lease_flush(e, space) : 0;
-	pfx_cache_flush(e->cache, space, tiers, &flushed);
-	/* Who runs keeps its blocks, but nobody can follow it any more. */
-	pfx_list_for(it, &e->active) {
-		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
-		if ((space == NULL || r->space == space) && (tiers >> PFX_TIER_DEVICE & 1)) {
-			r->unshared = 1;
-			r->leader = NULL;
-		}
-	}
-	pfx_space_release(space);
-	if (space == NULL && tiers == PFX_TIER_ALL) {
-		pfx_observe_flushed(e);
-	}
-	ev = pfx_event_new(PFX_EVENT_FLUSHED, job);
-	ev->flushed_device = flushed.blocks[PFX_TIER_DEVICE];
-	ev->flushed_host = flushed.blocks[PFX_TIER_HOST];
-	ev->flushed_disk = flushed.blocks[PFX_TIER_DISK];
-	ev->in_use = flushed.in_use;
-	ev->flushed_leases = leases;
-	return ev;
-}
+/* ---- evict ---- */
 
 /* `blocks`, or as many as `bytes` take; all without either. -1: wrong. */
 static int64_t how_many(const struct pfx_engine *e, const struct pfx_job *job)
@@ -189,7 +151,7 @@ struct pfx_event *pfx_control_evict(struct pfx_engine *e, const struct pfx_job *
 	return ev;
 }
 
-/* ---- save ---- */
+/* ---- answers that wait for the store ---- */
 
 static void answer(struct pfx_engine *e, struct pfx_request *r, struct pfx_event *ev)
 {
@@ -207,6 +169,121 @@ static void answer_all(struct pfx_engine *e, struct pfx_list *list, enum pfx_fau
 	}
 }
 
+static int anybody_waits(const struct pfx_tiers *t)
+{
+	return !pfx_list_empty(&t->asking) || !pfx_list_empty(&t->savers) ||
+		!pfx_list_empty(&t->syncing) || !pfx_list_empty(&t->flushing);
+}
+
+/* From now on somebody waits, if nobody did before. */
+static void begin_waiting(struct pfx_tiers *t)
+{
+	if (!anybody_waits(t)) {
+		t->moved_ns = pfx_clock_ns();
+	}
+}
+
+/* The store has finished nothing for longer than who waits since then should wait for it. */
+static int is_stuck(const struct pfx_engine *e, uint64_t since_ns)
+{
+	uint64_t from = since_ns > e->tiers.moved_ns ? since_ns : e->tiers.moved_ns;
+
+	return pfx_clock_ns() - from > (uint64_t)e->opts.store_wait_ms * 1000000u;
+}
+
+/* ---- flush ---- */
+
+static struct pfx_event *flush(struct pfx_engine *e, const struct pfx_job *job)
+{
+	unsigned tiers = tiers_of(job);
+	uint32_t leases;
+	struct pfx_flushed flushed;
+	struct pfx_space *space;
+	struct pfx_event *ev;
+
+	if (tiers == 0) {
+		return bad_request(job, "tier must be one or several of device, host and disk");
+	}
+	if (open_space(e, job, &space, &ev) != 0) {
+		return ev;
+	}
+	/* A lease holds device memory: it ends with what it was for. */
+	leases = (tiers >> PFX_TIER_DEVICE & 1) ? pfx_lease_flush(e, space) : 0;
+	pfx_cache_flush(e->cache, space, tiers, &flushed);
+	/* Who runs keeps its blocks, but nobody can follow it any more. */
+	pfx_list_for(it, &e->active) {
+		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
+		if ((space == NULL || r->space == space) && (tiers >> PFX_TIER_DEVICE & 1)) {
+			r->unshared = 1;
+			r->leader = NULL;
+		}
+	}
+	pfx_space_release(space);
+	if (space == NULL && tiers == PFX_TIER_ALL) {
+		pfx_observe_flushed(e);
+	}
+	ev = pfx_event_new(PFX_EVENT_FLUSHED, job);
+	ev->flushed_device = flushed.blocks[PFX_TIER_DEVICE];
+	ev->flushed_host = flushed.blocks[PFX_TIER_HOST];
+	ev->flushed_disk = flushed.blocks[PFX_TIER_DISK];
+	ev->in_use = flushed.in_use;
+	ev->flushed_leases = leases;
+	/* A store that is only read has its records again after a restart. */
+	ev->durable = e->tiers.store == NULL || e->tiers.writer != NULL;
+	return ev;
+}
+
+void pfx_control_flush(struct pfx_engine *e, struct pfx_request *r)
+{
+	struct pfx_tiers *t = &e->tiers;
+	struct pfx_event *ev = flush(e, r->job);
+
+	if (ev->kind != PFX_EVENT_FLUSHED || t->writer == NULL) {
+		answer(e, r, ev);
+		return;
+	}
+	r->answer = ev;
+	begin_waiting(t);
+	if (pfx_list_empty(&t->flushing)) {
+		t->failed_before = t->failed_deletes;
+	}
+	pfx_list_push_back(&t->flushing, &r->link);
+}
+
+static void answer_flushes(struct pfx_engine *e, int durable)
+{
+	pfx_list_for_safe(it, &e->tiers.flushing) {
+		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
+		struct pfx_event *ev = r->answer;
+
+		r->answer = NULL;
+		ev->durable = durable;
+		answer(e, r, ev);
+		e->progress++;
+	}
+}
+
+/*
+ * What was being saved when the flush came is deleted once it is there; so no save may be under
+ * way, and none begins meanwhile.
+ */
+static void flushing_turn(struct pfx_engine *e)
+{
+	struct pfx_tiers *t = &e->tiers;
+
+	if (pfx_list_empty(&t->flushing)) {
+		return;
+	}
+	if (t->all_deleted && pfx_mover_in_flight(t->mover, PFX_ORDER_SAVE) == 0 &&
+		pfx_mover_in_flight(t->mover, PFX_ORDER_DELETE) == 0) {
+		answer_flushes(e, t->failed_deletes == t->failed_before);
+	} else if (is_stuck(e, 0)) {
+		answer_flushes(e, 0);
+	}
+}
+
+/* ---- save ---- */
+
 static const char *why_not_save(const struct pfx_engine *e)
 {
 	return e->tiers.store == NULL ? "there is no store; prefixd --store DIR names one"
@@ -221,6 +298,7 @@ void pfx_control_save(struct pfx_engine *e, struct pfx_request *r)
 		answer(e, r, bad_request(r->job, why));
 		return;
 	}
+	begin_waiting(&e->tiers);
 	pfx_list_push_back(&e->tiers.asking, &r->link);
 }
 
@@ -255,8 +333,9 @@ static void asking_turn(struct pfx_engine *e)
 {
 	struct pfx_tiers *t = &e->tiers;
 
-	if (pfx_list_empty(&t->asking) || !pfx_list_empty(&t->savers) || t->clearing ||
-		!pfx_list_empty(&t->syncing) || pfx_mover_in_flight(t->mover, PFX_ORDER_SAVE) > 0) {
+	if (pfx_list_empty(&t->asking) || !pfx_list_empty(&t->savers) ||
+		pfx_mover_in_flight(t->mover, PFX_ORDER_SYNC) > 0 ||
+		pfx_mover_in_flight(t->mover, PFX_ORDER_SAVE) > 0) {
 		return;
 	}
 	if (give_sync(e) != 0) {
@@ -271,7 +350,6 @@ static void begin_saving(struct pfx_engine *e)
 {
 	struct pfx_tiers *t = &e->tiers;
 
-	t->clearing = 0;
 	pfx_cache_want_saved(e->cache, NULL);
 	t->save_after_ns = 0;
 	t->save_error = 0;
@@ -294,7 +372,7 @@ static void savers_turn(struct pfx_engine *e)
 {
 	struct pfx_tiers *t = &e->tiers;
 
-	if (pfx_list_empty(&t->savers) || !pfx_list_empty(&t->syncing)) {
+	if (pfx_list_empty(&t->savers) || pfx_mover_in_flight(t->mover, PFX_ORDER_SYNC) > 0) {
 		return;
 	}
 	if (t->save_error != 0) {
@@ -317,7 +395,10 @@ void pfx_store_synced(struct pfx_engine *e, int rc)
 	struct pfx_store_info info;
 
 	if (t->clearing) {
-		begin_saving(e);
+		t->clearing = 0;
+		if (!pfx_list_empty(&t->asking)) {
+			begin_saving(e);
+		}
 		return;
 	}
 	if (rc != 0) {
@@ -333,6 +414,22 @@ void pfx_store_synced(struct pfx_engine *e, int rc)
 			(json_int_t)info.bytes);
 		answer(e, r, ev);
 	}
+}
+
+/* What is not written by now goes on by itself; nobody waits for it any more. */
+static void patience_turn(struct pfx_engine *e)
+{
+	struct pfx_tiers *t = &e->tiers;
+	char text[100];
+
+	if (!is_stuck(e, 0)) {
+		return;
+	}
+	snprintf(text, sizeof(text), "not everything is saved: the store has done nothing for %u ms",
+		e->opts.store_wait_ms);
+	answer_all(e, &t->asking, PFX_FAULT_INTERNAL, text);
+	answer_all(e, &t->savers, PFX_FAULT_INTERNAL, text);
+	answer_all(e, &t->syncing, PFX_FAULT_INTERNAL, text);
 }
 
 /* ---- the store's chores ---- */
@@ -399,6 +496,8 @@ static void begin_chore(struct pfx_engine *e, struct pfx_store_job *j)
 
 	if (j->chore == CHORE_CLEAR) {
 		if (pfx_mover_in_flight(m, PFX_ORDER_SAVE) + pfx_mover_in_flight(m, PFX_ORDER_DELETE) > 0) {
+			j->rc = is_stuck(e, j->start_ns) ? -EBUSY : 0;
+			j->done = j->rc != 0;
 			return;
 		}
 		if (j->has_space) {
@@ -540,10 +639,17 @@ void pfx_control_store(struct pfx_engine *e, struct pfx_request *r)
 	}
 }
 
+int pfx_store_jobs_wait(const struct pfx_tiers *t)
+{
+	return anybody_waits(t) || (t->job != NULL && !t->job->started);
+}
+
 void pfx_store_jobs_turn(struct pfx_engine *e)
 {
+	flushing_turn(e);
 	savers_turn(e);
 	asking_turn(e);
+	patience_turn(e);
 	chore_turn(e);
 }
 
@@ -552,6 +658,7 @@ void pfx_store_jobs_end(struct pfx_engine *e)
 	struct pfx_store_job *j = e->tiers.job;
 	uint64_t until = pfx_clock_ns() + CHORE_END_MS * 1000000ull;
 
+	answer_flushes(e, 0);
 	answer_all(e, &e->tiers.asking, PFX_FAULT_SHUTTING_DOWN, "the server is shutting down");
 	answer_all(e, &e->tiers.savers, PFX_FAULT_SHUTTING_DOWN, "the server is shutting down");
 	answer_all(e, &e->tiers.syncing, PFX_FAULT_SHUTTING_DOWN, "the server is shutting down");

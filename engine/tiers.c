@@ -59,6 +59,7 @@ int pfx_tiers_open(struct pfx_engine *e, const struct pfx_gguf *g, char *err, si
 	pfx_list_init(&t->asking);
 	pfx_list_init(&t->savers);
 	pfx_list_init(&t->syncing);
+	pfx_list_init(&t->flushing);
 	if (e->opts.host_memory > 0) {
 		rc = pfx_arena_open(&t->host, pfx_model_block_bytes(e->model), e->opts.host_memory);
 		if (rc == 0 && pfx_arena_blocks(t->host) == 0) {
@@ -146,6 +147,9 @@ static void take_save(struct pfx_engine *e, struct pfx_order *o)
 
 static void take_one(struct pfx_engine *e, struct pfx_order *o)
 {
+	if (o->finished && o->kind >= PFX_ORDER_SAVE) {
+		e->tiers.moved_ns = pfx_clock_ns();
+	}
 	switch (o->kind) {
 	case PFX_ORDER_SPILL:
 		take_spill(e, o);
@@ -293,6 +297,16 @@ static void give_saves(struct pfx_engine *e, uint32_t most)
 	}
 }
 
+/*
+ * Who waits for a save or for deletions waits for what was there when he asked: what is new does
+ * not begin before that has ended.
+ */
+static int may_save(const struct pfx_tiers *t)
+{
+	return t->writer != NULL && pfx_list_empty(&t->asking) && pfx_list_empty(&t->flushing) &&
+		(pfx_list_empty(&t->savers) || !t->all_saved) && pfx_clock_ns() >= t->save_after_ns;
+}
+
 void pfx_tiers_give(struct pfx_engine *e)
 {
 	struct pfx_tiers *t = &e->tiers;
@@ -302,8 +316,8 @@ void pfx_tiers_give(struct pfx_engine *e)
 	if (t->mover == NULL || !pfx_tiers_spill(e) || t->store == NULL) {
 		return;
 	}
-	if (!t->held && give_deletes(e) && t->writer != NULL && pfx_list_empty(&t->asking) &&
-		pfx_clock_ns() >= t->save_after_ns) {
+	t->all_deleted = !t->held && give_deletes(e);
+	if (t->all_deleted && may_save(t)) {
 		give_saves(e, most);
 	}
 	pfx_store_jobs_turn(e);

@@ -31,6 +31,10 @@ struct pfx_tiers {
 	int save_error;  /* the first failure since somebody asked for a save */
 	int all_saved;   /* radix/ had nothing more to save when it was last asked */
 	struct pfx_list asking, savers, syncing; /* requests that wait for a save, by how far it is */
+	struct pfx_list flushing; /* requests that wait for deletions */
+	int all_deleted;          /* radix/ had none left when it was last asked */
+	uint64_t failed_before;   /* failed_deletes when the first of these came */
+	uint64_t moved_ns; /* when the store last finished something, or somebody began to wait */
 	int clearing;    /* a sync is under way whose only use is to be told of older errors */
 	struct pfx_store_job *job;       /* that uses the store on a thread of its own */
 	int stuck;                       /* such a job did not end with the engine */
@@ -64,6 +68,8 @@ void pfx_tiers_give(struct pfx_engine *e);
 
 /* store_jobs.c: what operators ask of the store, and its turn. */
 void pfx_store_jobs_turn(struct pfx_engine *e);
+/* Whether somebody waits for the store, and is answered after a time all the same. */
+int pfx_store_jobs_wait(const struct pfx_tiers *t);
 void pfx_store_synced(struct pfx_engine *e, int rc);
 /* Answers all that still wait: the engine is closing. */
 void pfx_store_jobs_end(struct pfx_engine *e);

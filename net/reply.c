@@ -291,6 +291,11 @@ static void flushed_line(const struct pfx_event *ev, struct pfx_buf *out)
 	pfx_jw_u64(out, ev->in_use);
 	ADD(out, ",\"leases\":");
 	pfx_jw_u64(out, ev->flushed_leases);
+	if (ev->durable) {
+		ADD(out, ",\"durable\":true");
+	} else {
+		ADD(out, ",\"durable\":false");
+	}
 }
 
 /* The members of a JSON object, each with a comma in front. */

@@ -140,6 +140,7 @@ static void take(struct pfx_event *ev)
 	r->report = json_incref(ev->report);
 	r->flushed = ev->flushed_device;
 	r->in_use = ev->in_use;
+	r->durable = ev->durable;
 }
 
 void take_events(struct pfx_engine *e)

@@ -620,6 +620,7 @@ static void report(struct pfx_engine *e, struct pfx_job *job)
 		ev = event_new(job, PFX_EVENT_FLUSHED);
 		ev->flushed_device = e->n_seen;
 		ev->in_use = e->n_runs;
+		ev->durable = 1;
 		e->n_seen = 0;
 	} else if (job->kind == PFX_JOB_CHECK) {
 		ev = event_new(job, PFX_EVENT_CHECK);

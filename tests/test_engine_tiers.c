@@ -375,6 +375,47 @@ static void test_chores(void)
 	pfx_engine_close(e);
 }
 
+static long long records_in(struct pfx_store *s)
+{
+	struct pfx_store_info info;
+
+	pfx_store_info(s, &info);
+	return (long long)info.records;
+}
+
+/* A flush answers when the store has let go of what it is about; what was under way as well. */
+static void test_flush(void)
+{
+	struct pfx_engine *e = open_tiers(0, store, PFX_SAVES_ALL);
+	struct reply r;
+	uint64_t n;
+
+	ask_int(e, PFX_JOB_SAVE, NULL, "records");
+	ok(records_in(store) > 0, "there are records");
+	/* Saves are slow, so that the flush comes between their order and their commit. */
+	pfx_store_fault_slow_ns(store, 20000000);
+	pfx_store_fault_set(store, PFX_FAULT_SLOW, 1);
+	warm_all(e);
+	run(e, pfx_job_new(PFX_JOB_FLUSH), &r);
+	is_int(records_in(store), 0, "with the answer to a flush the store is empty");
+	ok(r.durable, "... and the answer says so");
+	reply_free(&r);
+	pfx_store_fault_set(store, PFX_FAULT_SLOW, 0);
+	is_int(problems(e), 0, "... check");
+
+	warm_all(e);
+	ask_int(e, PFX_JOB_SAVE, NULL, "records");
+	n = pfx_store_fault_count(store, PFX_FAULT_PUT_FAILS);
+	pfx_store_fault_set(store, PFX_FAULT_PUT_FAILS, 1);
+	run(e, pfx_job_new(PFX_JOB_FLUSH), &r);
+	pfx_store_fault_set(store, PFX_FAULT_PUT_FAILS, 0);
+	ok(pfx_store_fault_count(store, PFX_FAULT_PUT_FAILS) > n && !r.durable,
+		"a deletion that failed is told");
+	reply_free(&r);
+	is_int(problems(e), 0, "... check");
+	pfx_engine_close(e);
+}
+
 /* A store that never comes back keeps neither a request nor the end of the engine. */
 static void test_stuck_end(void)
 {
@@ -386,6 +427,7 @@ static void test_stuck_end(void)
 		.saves = PFX_SAVES_ALL,
 		.always_fetch = 1,
 		.close_ms = 400,
+		.store_wait_ms = 300,
 	};
 	struct pfx_engine *e;
 	struct reply r;
@@ -405,6 +447,15 @@ static void test_stuck_end(void)
 	}
 	is_int(bad, 0, "nothing can be saved: the same bits, in %.0f ms",
 		pfx_ns_to_ms(pfx_clock_ns() - start_ns));
+	is_int(ask(e, PFX_JOB_SAVE, NULL, &r), PFX_EVENT_ERROR, "a save gives up");
+	ok(strstr(r.message, "nothing for 300 ms") != NULL, "... and says so: %s", r.message);
+	reply_free(&r);
+	run(e, pfx_job_new(PFX_JOB_FLUSH), &r);
+	ok(r.kind == PFX_EVENT_FLUSHED && !r.durable, "a flush is answered as not durable");
+	reply_free(&r);
+	is_int(ask(e, PFX_JOB_STORE, json_pack("{s:s}", "do", "clear"), &r), PFX_EVENT_ERROR,
+		"a clear gives up: %s", r.message);
+	reply_free(&r);
 	start_ns = pfx_clock_ns();
 	pfx_engine_close(e);
 	ok(pfx_clock_ns() - start_ns < 5000000000u, "and the engine ends: %.0f ms",
@@ -446,6 +497,7 @@ static void run_suite(const char *name, const char *model, uint32_t block, const
 	test_faults();
 	test_full();
 	test_chores();
+	test_flush();
 	pfx_store_close(store);
 	test_stuck_end();
 	free_cases();

@@ -29,9 +29,10 @@ static int tell_flush(const struct pfx_ctl *ctl, const json_t *reply)
 {
 	const json_t *blocks = json_object_get(reply, "blocks");
 
-	printf("flushed blocks: device %lld, host %lld, disk %lld; in use %lld\n",
+	printf("flushed blocks: device %lld, host %lld, disk %lld; in use %lld%s\n",
 		pfx_ctl_int(blocks, "device"), pfx_ctl_int(blocks, "host"), pfx_ctl_int(blocks, "disk"),
-		pfx_ctl_int(reply, "in_use"));
+		pfx_ctl_int(reply, "in_use"), json_is_false(json_object_get(reply, "durable"))
+		? "; a restart may bring some back" : "");
 	return 0;
 }
 
