@@ -64,7 +64,7 @@ def as_shown(got, name):
 
 
 def ids(n):
-    return [rnd.randrange(3, 300) for _ in range(n)]
+    return [rnd.randrange(20, 300) for _ in range(n)]
 
 
 def start(*args):
@@ -94,10 +94,10 @@ def ask(c=c, **kw):
 
 
 for i in range(12):
-    ask(op="generate", tokens=base + ids(10), max_tokens=3, ignore_eos=True, stream=False)
+    ask(op="generate", tokens=base + [3 + i] + ids(9), max_tokens=3, ignore_eos=True, stream=False)
 ask(op="warm", tokens=base, namespace="team\u001b[31m")
 ask(op="warm", tokens=base, namespace="team\u001b[31m")
-ask(op="score", tokens=base + ids(4), **{"from": 71})
+ask(op="score", tokens=base + [15] + ids(3), **{"from": 71})
 h = c.ask(op="hits", id=1, text=True)
 as_shown(h, "hits")
 t = h["total"]
@@ -169,7 +169,7 @@ out = subprocess.run([CTL, "-s", server.address, "tree", "--text"], capture_outp
 ok(out.returncode == 0 and "└─ " in out.stdout and "\u001b" not in out.stdout, "prefixctl tree", out)
 
 # ---- explain ----
-r = c.ask(op="generate", id=1, tokens=base + [5] * 40, max_tokens=3, ignore_eos=True, stream=False)
+r = c.ask(op="generate", id=1, tokens=base + [16] * 40, max_tokens=3, ignore_eos=True, stream=False)
 x = c.ask(op="explain", id=1, request=r["request"])
 as_shown(x, "explain")
 same((x["state"], x["finish"], x["prompt_tokens"], x["cached_tokens"], x["completion_tokens"]),
@@ -177,13 +177,13 @@ same((x["state"], x["finish"], x["prompt_tokens"], x["cached_tokens"], x["comple
 same([(s["tier"], s["from"], s["to"]) for s in x["spans"]], [("device", 0, 70), ("computed", 70, 110)],
      "... where its tokens lay")
 same((x["miss"]["reason"], x["miss"]["at_token"], x["miss"]["token"]),
-     (r["miss"]["reason"], 70, 5), "... and why the rest did not")
-x = c.ask(op="explain", id=1, tokens=base + [5] * 40 + [6])
+     (r["miss"]["reason"], 70, 16), "... and why the rest did not")
+x = c.ask(op="explain", id=1, tokens=base + [16] * 40 + [17])
 as_shown(x, "explain_prompt")
 same((x["cached_tokens"], x["miss"]["at_token"]), (110, 110), "explain a prompt")
-x = c.ask(op="explain", id=1, tokens=base + [5] * 39 + [6, 7])
+x = c.ask(op="explain", id=1, tokens=base + [16] * 39 + [17, 18])
 same((x["miss"]["reason"], x["miss"]["token"], [o["token"] for o in x["miss"]["cached_instead"]]),
-     ("diverged", 6, [5]), "... and the token that differs, on both sides")
+     ("diverged", 17, [16]), "... and the token that differs, on both sides")
 same(sum(n["matched"] for n in x["nodes"]), 109, "... with the nodes on its way", )
 x = c.ask(op="explain", id=1, tokens=base)
 same((x["miss"], x["cached_tokens"], x["logits_kept"]), (None, 70, True), "a whole hit misses nothing")

@@ -725,7 +725,7 @@ static void test_signals(void)
 		.logits_memory = 1 << 20, .device_memory = tiny_model_kv_bytes(1024) };
 	struct pfx_job *job;
 	uint32_t v[4][200];
-	struct pfx_rng rng = { 7 };
+	struct pfx_rng rng = { 0x5eed0007 };
 	struct reply r;
 
 	for (uint32_t i = 0; i < 800; i++) {
@@ -749,7 +749,7 @@ static void test_signals(void)
 	reply_free(&r);
 	press(12);
 	is_int(cached(v[3], 200), 200, "what has a ttl goes after what is younger");
-	is_int(cached(tokens, 600), 0, "a prompt that needs almost all of the memory");
+	ok(cached(tokens, 600) < 32, "a prompt that needs almost all of the memory");
 	run(e, token_job(PFX_JOB_GENERATE, tokens, 600, 400), &r);
 	ok(r.kind == PFX_EVENT_DONE && r.n > 300, "and a reply that needs the rest, are not refused");
 	reply_free(&r);
@@ -764,10 +764,11 @@ static void test_look_ahead(void)
 {
 	struct pfx_engine *all = e;
 	struct pfx_engine_opts opts = { .model_path = model, .n_threads = 1, .max_requests = 1,
-		.logits_memory = 1 << 20, .device_memory = tiny_model_kv_bytes(1024) };
+		.logits_memory = 1 << 20, .device_memory = tiny_model_kv_bytes(1024),
+		.eviction = PFX_EVICTION_LRU };
 	struct reply runs, waits, *p[] = { &runs, &waits };
 	uint32_t v[3][200];
-	struct pfx_rng rng = { 8 };
+	struct pfx_rng rng = { 0x5eed0008 };
 
 	for (uint32_t i = 0; i < 600; i++) {
 		v[i / 200][i % 200] = 3 + (uint32_t)pfx_rng_below(&rng, 256);
