@@ -131,6 +131,14 @@ static json_t *size_of(const char *arg, char **end)
 	return json_integer(n >= 0 && n < 9e18 ? (json_int_t)n : -1);
 }
 
+/* As milliseconds; NULL: it is no number, negative, or longer than anybody lives. */
+static json_t *seconds_of(const char *arg, char **end)
+{
+	double s = strtod(arg, end);
+
+	return s >= 0 && s <= 1e10 ? json_integer((json_int_t)(s * 1000 + 0.5)) : NULL;
+}
+
 static json_t *value_of(const struct pfx_ctl_option *o, const char *arg)
 {
 	char *end = NULL;
@@ -153,7 +161,7 @@ static json_t *value_of(const struct pfx_ctl_option *o, const char *arg)
 		v = size_of(arg, &end);
 		break;
 	case PFX_CTL_SECONDS:
-		v = json_integer((json_int_t)(strtod(arg, &end) * 1000 + 0.5));
+		v = seconds_of(arg, &end);
 		break;
 	default:
 		v = json_real(strtod(arg, &end));
@@ -251,6 +259,17 @@ static void find_command(struct pfx_ctl *ctl, struct argp_state *state)
 	ctl->n_words -= longest;
 }
 
+static int timeout_of(const char *arg)
+{
+	char *end;
+	double s = strtod(arg, &end);
+
+	if (end == arg || *end != 0 || !(s >= 0 && s <= 1e6)) {
+		pfx_ctl_die("--timeout is a number of seconds from 0 to 1000000");
+	}
+	return (int)(s * 1000);
+}
+
 static error_t on_option(int key, char *arg, struct argp_state *state)
 {
 	struct pfx_ctl *ctl = state->input;
@@ -263,7 +282,7 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 		ctl->raw = 1;
 		return 0;
 	case O_TIMEOUT:
-		ctl->timeout_ms = (int)(strtod(arg, NULL) * 1000);
+		ctl->timeout_ms = timeout_of(arg);
 		return 0;
 	case 'f':
 		ctl->file = arg;
