@@ -274,6 +274,15 @@ static void name_save(struct pfx_engine *e, struct pfx_order *o, const struct pf
 	}
 }
 
+/* Nothing waits for an order; or it waits for room, or for what stands before it. */
+static int nothing_to_save(const struct pfx_engine *e)
+{
+	struct pfx_cache_stats s;
+
+	pfx_cache_stats(e->cache, &s);
+	return s.saves_waiting == pfx_mover_in_flight(e->tiers.mover, PFX_ORDER_SAVE);
+}
+
 static void give_saves(struct pfx_engine *e, uint32_t most)
 {
 	struct pfx_mover *m = e->tiers.mover;
@@ -288,7 +297,7 @@ static void give_saves(struct pfx_engine *e, uint32_t most)
 		}
 		if (!pfx_cache_next_save(e->cache, &s)) {
 			pfx_mover_free(m, o);
-			e->tiers.all_saved = 1;
+			e->tiers.all_saved = nothing_to_save(e);
 			return;
 		}
 		name_save(e, o, &s);

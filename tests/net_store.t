@@ -109,6 +109,24 @@ same((r["event"], r["damaged"]), ("store", 0), "every record verifies")
 ok(r["records"] > 0 and from_disk > 0, "what was saved was used again", (r, from_disk))
 same(s.stop(), 0, "and it ends as it should")
 
+# What flush has answered is gone after a kill, also what was being saved when it came.
+store = os.path.join(tmp.name, "flushed")
+left = []
+for i in range(ROUNDS):
+    s = start(store, "--save", "all")
+    c = s.connect()
+    left.append(c.ask(op="store", id=1)["records"])
+    for p in prompts:
+        ask(c, p)
+    if i % 2:
+        c.ask(op="save", id=1)
+    r = c.ask(op="flush", id=1)
+    s.proc.kill()
+    s.proc.wait()
+    c.close()
+    left.append(0 if r["durable"] else r)
+same(left, [0] * (2 * ROUNDS), "flush, then kill -9, %d times: no record comes back" % ROUNDS)
+
 # What save has answered is there after a kill; with the policy that saves nothing by itself.
 store = os.path.join(tmp.name, "saved")
 s = start(store, "--save", "off")

@@ -416,6 +416,44 @@ static void test_flush(void)
 	pfx_engine_close(e);
 }
 
+/* A store that is full: what must go is deleted before a save is answered, not behind it. */
+static void test_small_store(void)
+{
+	struct pfx_engine *e = open_tiers(0, NULL, PFX_SAVES_OFF);
+	struct pfx_store_shape shape = { .block_tokens = suite.block,
+		.kv_bytes = pfx_engine_info(e)->kv_bytes_per_token * suite.block };
+	struct pfx_store *inner, *small;
+	const struct one *c;
+	struct reply r;
+	int bad = 0;
+	char err[200];
+
+	pfx_engine_close(e);
+	if (pfx_store_mem_open(&inner, &shape, 24 * (shape.kv_bytes + 2048), err, sizeof(err)) != 0 ||
+		pfx_store_fault_open(&small, inner, 1) != 0) {
+		printf("Bail out! %s\n", err);
+		exit(1);
+	}
+	pfx_store_fault_slow_ns(small, 5000000);
+	pfx_store_fault_set(small, PFX_FAULT_SLOW, 1);
+	e = open_tiers(0, small, PFX_SAVES_OFF);
+	for (uint32_t i = 0; i < n_cases; i++) {
+		c = &cases[i];
+		run(e, token_job(PFX_JOB_WARM, c->tokens, c->prefix, 0), &r);
+		reply_free(&r);
+		ask_int(e, PFX_JOB_SAVE, NULL, "records");
+		evict(e, "device", -1);
+		run(e, token_job(PFX_JOB_GENERATE, c->tokens, c->n, REPLY), &r);
+		bad += r.usage.cached_disk != c->prefix;
+		reply_free(&r);
+		evict(e, "device", -1);
+	}
+	is_int(bad, 0, "a full store: what a save was answered for is there, %u times", n_cases);
+	is_int(problems(e), 0, "... check");
+	pfx_engine_close(e);
+	pfx_store_close(small);
+}
+
 /* A store that never comes back keeps neither a request nor the end of the engine. */
 static void test_stuck_end(void)
 {
@@ -498,6 +536,7 @@ static void run_suite(const char *name, const char *model, uint32_t block, const
 	test_full();
 	test_chores();
 	test_flush();
+	test_small_store();
 	pfx_store_close(store);
 	test_stuck_end();
 	free_cases();
