@@ -22,7 +22,7 @@ static uint32_t match_limit(const struct pfx_request *r)
 	return r->job->kind == PFX_JOB_SCORE ? r->job->from - 1 : (uint32_t)r->tokens.n;
 }
 
-static uint32_t common_prefix(const uint32_t *a, const uint32_t *b, uint32_t n)
+uint32_t pfx_common_prefix(const uint32_t *a, const uint32_t *b, uint32_t n)
 {
 	uint32_t i = 0;
 
@@ -112,7 +112,7 @@ static struct pfx_request *find_leader(struct pfx_engine *e, const struct pfx_re
 			continue;
 		}
 		n = q->tokens.n < limit ? (uint32_t)q->tokens.n : limit;
-		n = common_prefix(q->tokens.v, r->tokens.v, n);
+		n = pfx_common_prefix(q->tokens.v, r->tokens.v, n);
 		if (n > *follow_to && pfx_request_len(q) < n) {
 			best = q;
 			*follow_to = n;

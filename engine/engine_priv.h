@@ -252,6 +252,8 @@ void pfx_admit_followers(struct pfx_engine *e);
 int pfx_admit_possible(struct pfx_engine *e, struct pfx_request *r);
 /* FETCHING is over: what has come is published. May end it. */
 void pfx_admit_fetched(struct pfx_engine *e, struct pfx_request *r);
+/* How many of the first n ids are the same. */
+uint32_t pfx_common_prefix(const uint32_t *a, const uint32_t *b, uint32_t n);
 /* What the queue will need is made young before something must go. */
 void pfx_admit_look_ahead(struct pfx_engine *e);
 /* Back to the head of the queue, in the order of age; what it computed stays as cache. */

@@ -354,14 +354,13 @@ static json_t *in_flight(struct pfx_engine *e, const struct pfx_space *space,
 
 	pfx_list_for(it, &e->active) {
 		const struct pfx_request *q = pfx_container_of(it, struct pfx_request, link);
-		uint32_t n = (uint32_t)(q->tokens.n < r->tokens.n ? q->tokens.n : r->tokens.n), same = 0;
+		uint32_t same;
 
 		if (q->space != space || q->unshared) {
 			continue;
 		}
-		while (same < n && q->tokens.v[same] == r->tokens.v[same]) {
-			same++;
-		}
+		same = pfx_common_prefix(q->tokens.v, r->tokens.v,
+			(uint32_t)(q->tokens.n < r->tokens.n ? q->tokens.n : r->tokens.n));
 		if (same > have) {
 			have = same;
 			number = q->job->number;

@@ -103,10 +103,9 @@ void pfx_hits_row_put(struct pfx_buf *b, const struct pfx_hits_row *row)
 	pfx_buf_addc(b, '}');
 }
 
-void pfx_name_put(struct pfx_buf *b, const struct pfx_name *name)
+void pfx_json_put(struct pfx_buf *b, json_t *value)
 {
-	json_t *string = pfx_name_json(name);
-	char *text = string == NULL ? NULL : json_dumps(string, JSON_ENCODE_ANY);
+	char *text = value == NULL ? NULL : json_dumps(value, JSON_ENCODE_ANY);
 
 	if (text == NULL) {
 		b->oom = 1;
@@ -114,7 +113,12 @@ void pfx_name_put(struct pfx_buf *b, const struct pfx_name *name)
 		pfx_buf_adds(b, text);
 	}
 	free(text);
-	json_decref(string);
+	json_decref(value);
+}
+
+void pfx_name_put(struct pfx_buf *b, const struct pfx_name *name)
+{
+	pfx_json_put(b, pfx_name_json(name));
 }
 
 void pfx_owner_put(struct pfx_buf *b, const struct pfx_owner *owner)

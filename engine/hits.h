@@ -51,6 +51,8 @@ void pfx_hits_sum(struct pfx_hits_row *to, const struct pfx_hits_row *from);
 /* Rates of nothing are null. */
 void pfx_hits_row_put(struct pfx_buf *b, const struct pfx_hits_row *row);
 void pfx_name_put(struct pfx_buf *b, const struct pfx_name *name);
+/* Any value, which is taken; NULL is a lack of memory. */
+void pfx_json_put(struct pfx_buf *b, json_t *value);
 void pfx_owner_put(struct pfx_buf *b, const struct pfx_owner *owner);
 
 struct pfx_hits;

@@ -198,9 +198,9 @@ static void count(struct pfx_engine *e, const struct pfx_observed *seen)
 	/* What no cache can answer was asked for all the same. */
 	row.ceiling_of += seen->counted - seen->limit;
 	pfx_hits_add(o->hits, &f->owner, seen->named.len > 0 ? &seen->named : NULL, &row, now);
-	pfx_hot_add(o->hot, &f->owner, o->digests, seen->counted / b, seen->tokens.v, seen->counted,
-		&row, now);
 	if (ask.n_blocks > 0) {
+		pfx_hot_add(o->hot, &f->owner, o->digests, seen->counted / b, seen->tokens.v,
+			seen->counted, &row, now);
 		add_to_ceiling(e, seen, ask.n_blocks);
 	}
 }

@@ -5,7 +5,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -185,19 +184,6 @@ static void put_ceiling(struct pfx_buf *b, const struct pfx_engine *e)
 		s.entries / 4 * 3, error);
 }
 
-static void put_string(struct pfx_buf *b, json_t *string)
-{
-	char *text = json_dumps(string, JSON_ENCODE_ANY);
-
-	if (text == NULL) {
-		b->oom = 1;
-	} else {
-		pfx_buf_adds(b, text);
-	}
-	free(text);
-	json_decref(string);
-}
-
 static void put_prefixes(struct pfx_buf *b, const struct pfx_engine *e, uint32_t n, int text)
 {
 	struct pfx_hot_prefix top[PREFIXES_MAX];
@@ -212,7 +198,7 @@ static void put_prefixes(struct pfx_buf *b, const struct pfx_engine *e, uint32_t
 			(unsigned long long)(top[i].used_ns / 1000000u));
 		if (text) {
 			pfx_buf_adds(b, "\"text\":");
-			put_string(b, pfx_view_text(e, top[i].head, top[i].n_head));
+			pfx_json_put(b, pfx_view_text(e, top[i].head, top[i].n_head));
 			pfx_buf_addc(b, ',');
 		}
 		pfx_hits_row_put(b, top[i].row);

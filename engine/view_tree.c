@@ -77,17 +77,10 @@ static int is_on_way(const struct walk *w, const struct pfx_node_view *v)
 static void put_text(struct walk *w, const struct pfx_node_view *v)
 {
 	uint32_t n = v->n_tokens < TEXT_TOKENS ? v->n_tokens : TEXT_TOKENS;
-	json_t *string = pfx_view_text(w->e, v->tokens, n);
-	char *text = json_dumps(string, JSON_ENCODE_ANY);
 
-	if (text == NULL) {
-		w->out.oom = 1;
-	} else {
-		pfx_buf_addf(&w->out, ",\"text\":%s,\"text_cut\":%s", text,
-			n < v->n_tokens ? "true" : "false");
-	}
-	free(text);
-	json_decref(string);
+	pfx_buf_adds(&w->out, ",\"text\":");
+	pfx_json_put(&w->out, pfx_view_text(w->e, v->tokens, n));
+	pfx_buf_adds(&w->out, n < v->n_tokens ? ",\"text_cut\":true" : ",\"text_cut\":false");
 }
 
 /* Written as text: a thousand nodes as values of the JSON library would cost 25 ms of a step. */
