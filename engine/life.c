@@ -471,6 +471,10 @@ static void session_done(struct pfx_engine *e, struct pfx_request *r)
 	if (r->job->kind == PFX_JOB_WARM) {
 		return;
 	}
+	if (r->said.oom) {
+		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory; the session is as it was");
+		return;
+	}
 	if ((!chat && run_of(e, r, &ids) != 0) || keep_turn(r, &ids, reply, r->said.len) != 0) {
 		pfx_ids_free(&ids);
 		return;
