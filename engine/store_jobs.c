@@ -448,6 +448,8 @@ struct pfx_store_job {
 	struct pfx_digest space;
 	pthread_t thread;
 	int started;
+	int deleting; /* CLEAR: without a thread, since some records are held */
+	uint64_t failed_before;
 	uint64_t start_ns;
 	_Atomic int done;
 	/* What came of it. */
@@ -490,7 +492,7 @@ static void *chore_main(void *arg)
 static void begin_chore(struct pfx_engine *e, struct pfx_store_job *j)
 {
 	struct pfx_mover *m = e->tiers.mover;
-	struct pfx_flushed flushed;
+	struct pfx_flushed flushed = { 0 };
 	struct pfx_space *space = NULL;
 	int rc = 0;
 
@@ -506,7 +508,16 @@ static void begin_chore(struct pfx_engine *e, struct pfx_store_job *j)
 		if (rc == 0) {
 			pfx_cache_flush(e->cache, space, 1u << PFX_TIER_DISK, &flushed);
 			pfx_space_release(space);
+			j->deleting = flushed.in_use > 0;
 		}
+	}
+	if (j->deleting) {
+		/* The tree goes on counting on what it holds: only the rest is deleted, one by one. */
+		j->cleared = flushed.blocks[PFX_TIER_DISK];
+		j->failed_before = e->tiers.failed_deletes;
+		e->tiers.deletes_held = 0;
+		e->progress++;
+		return;
 	}
 	if (rc == 0) {
 		rc = -pthread_create(&j->thread, NULL, chore_main, j);
@@ -517,6 +528,20 @@ static void begin_chore(struct pfx_engine *e, struct pfx_store_job *j)
 		j->done = 1;
 	}
 	e->progress++;
+}
+
+/* Whether all is deleted that a clear is to delete. */
+static void deleting_turn(struct pfx_engine *e, struct pfx_store_job *j)
+{
+	struct pfx_tiers *t = &e->tiers;
+
+	if (t->all_deleted && pfx_mover_in_flight(t->mover, PFX_ORDER_DELETE) == 0) {
+		j->rc = t->failed_deletes == j->failed_before ? 0 : -EIO;
+		j->done = 1;
+	} else if (is_stuck(e, j->start_ns)) {
+		j->rc = -EBUSY;
+		j->done = 1;
+	}
 }
 
 static struct pfx_event *chore_event(struct pfx_engine *e, const struct pfx_store_job *j)
@@ -556,7 +581,9 @@ static void chore_turn(struct pfx_engine *e)
 	if (j == NULL) {
 		return;
 	}
-	if (!j->started && !j->done) {
+	if (j->deleting) {
+		deleting_turn(e, j);
+	} else if (!j->started && !j->done) {
 		begin_chore(e, j);
 	}
 	if (!j->done) {
@@ -571,7 +598,7 @@ static void chore_turn(struct pfx_engine *e)
 	}
 	answer(e, j->r, chore_event(e, j));
 	e->tiers.job = NULL;
-	e->tiers.held = 0;
+	e->tiers.held = e->tiers.deletes_held = 0;
 	e->progress++;
 	pfx_free(j);
 }
@@ -618,7 +645,7 @@ static struct pfx_event *new_chore(struct pfx_engine *e, struct pfx_request *r, 
 		return bad_request(r->job, "namespace must be a string");
 	}
 	e->tiers.job = j;
-	e->tiers.held = chore == CHORE_CLEAR;
+	e->tiers.held = e->tiers.deletes_held = chore == CHORE_CLEAR;
 	return NULL;
 }
 

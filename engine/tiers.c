@@ -312,8 +312,9 @@ static void give_saves(struct pfx_engine *e, uint32_t most)
  */
 static int may_save(const struct pfx_tiers *t)
 {
-	return t->writer != NULL && pfx_list_empty(&t->asking) && pfx_list_empty(&t->flushing) &&
-		(pfx_list_empty(&t->savers) || !t->all_saved) && pfx_clock_ns() >= t->save_after_ns;
+	return t->writer != NULL && !t->held && pfx_list_empty(&t->asking) &&
+		pfx_list_empty(&t->flushing) && (pfx_list_empty(&t->savers) || !t->all_saved) &&
+		pfx_clock_ns() >= t->save_after_ns;
 }
 
 void pfx_tiers_give(struct pfx_engine *e)
@@ -325,7 +326,7 @@ void pfx_tiers_give(struct pfx_engine *e)
 	if (t->mover == NULL || !pfx_tiers_spill(e) || t->store == NULL) {
 		return;
 	}
-	t->all_deleted = !t->held && give_deletes(e);
+	t->all_deleted = !t->deletes_held && give_deletes(e);
 	if (t->all_deleted && may_save(t)) {
 		give_saves(e, most);
 	}

@@ -38,7 +38,7 @@ struct pfx_tiers {
 	int clearing;    /* a sync is under way whose only use is to be told of older errors */
 	struct pfx_store_job *job;       /* that uses the store on a thread of its own */
 	int stuck;                       /* such a job did not end with the engine */
-	int held;                        /* for its sake: no saves and no deletions */
+	int held, deletes_held;          /* for its sake: no saves; no deletions */
 	uint64_t loads_after_ns; /* after one that came too late: none before this time */
 
 	/* Counters. */

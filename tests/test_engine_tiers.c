@@ -65,6 +65,14 @@ static void evict(struct pfx_engine *e, const char *tier, int blocks)
 		: json_pack("{s:s,s:i}", "tier", tier, "blocks", blocks), "blocks");
 }
 
+static void flush_tier(struct pfx_engine *e, const char *tier)
+{
+	struct reply r;
+
+	ask(e, PFX_JOB_FLUSH, json_pack("{s:s}", "tier", tier), &r);
+	reply_free(&r);
+}
+
 static struct pfx_engine *open_tiers(uint32_t host_blocks, struct pfx_store *s, enum pfx_saves saves)
 {
 	struct pfx_engine_opts opts = {
@@ -416,6 +424,33 @@ static void test_flush(void)
 	pfx_engine_close(e);
 }
 
+/* What a lease holds stays in the store: a save after it counts on that. */
+static void test_clear_held(void)
+{
+	struct pfx_engine *e = open_tiers(0, store, PFX_SAVES_OFF);
+	const struct one *c = &cases[n_cases - 1];
+	struct reply r;
+
+	warm_all(e);
+	ask_int(e, PFX_JOB_SAVE, NULL, "records");
+	run(e, token_job(PFX_JOB_PIN, c->tokens, c->prefix, 0), &r);
+	reply_free(&r);
+	ok(ask_int(e, PFX_JOB_STORE, json_pack("{s:s}", "do", "clear"), "records") > 0,
+		"a clear beside a lease");
+	is_int(records_in(store), (c->prefix + suite.block - 1) / suite.block,
+		"... leaves what the lease holds");
+	is_int(problems(e), 0, "... check");
+	ok(ask_int(e, PFX_JOB_SAVE, NULL, "records") > 0, "a save then");
+	flush_tier(e, "device");
+	run(e, token_job(PFX_JOB_GENERATE, c->tokens, c->n, REPLY), &r);
+	ok(same_bits(c, &r) && r.usage.cached_disk == c->prefix, "has all of it on disk: %u of %u",
+		r.usage.cached_disk, c->prefix);
+	reply_free(&r);
+	flush(e);
+	is_int(records_in(store), 0, "and a flush leaves nothing");
+	pfx_engine_close(e);
+}
+
 /* A store that is full: what must go is deleted before a save is answered, not behind it. */
 static void test_small_store(void)
 {
@@ -536,6 +571,7 @@ static void run_suite(const char *name, const char *model, uint32_t block, const
 	test_full();
 	test_chores();
 	test_flush();
+	test_clear_held();
 	test_small_store();
 	pfx_store_close(store);
 	test_stuck_end();
