@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/rng.h"
 
@@ -12,7 +13,7 @@ static _Atomic uint32_t fail_one_in;
 static _Atomic uint64_t fail_seed;
 static _Atomic uint64_t fail_calls;
 
-static int must_fail(void)
+int pfx_alloc_must_fail(void)
 {
 	uint32_t one_in = atomic_load_explicit(&fail_one_in, memory_order_relaxed);
 
@@ -32,12 +33,12 @@ static void *counted(void *p)
 
 void *pfx_malloc(size_t size)
 {
-	return must_fail() ? NULL : counted(malloc(size ? size : 1));
+	return pfx_alloc_must_fail() ? NULL : counted(malloc(size ? size : 1));
 }
 
 void *pfx_calloc(size_t n, size_t size)
 {
-	return must_fail() ? NULL : counted(calloc(n ? n : 1, size ? size : 1));
+	return pfx_alloc_must_fail() ? NULL : counted(calloc(n ? n : 1, size ? size : 1));
 }
 
 void *pfx_realloc(void *p, size_t size)
@@ -47,7 +48,7 @@ void *pfx_realloc(void *p, size_t size)
 	if (p == NULL) {
 		return pfx_malloc(size);
 	}
-	if (must_fail()) {
+	if (pfx_alloc_must_fail()) {
 		return NULL;
 	}
 	q = realloc(p, size ? size : 1);
@@ -68,7 +69,7 @@ void *pfx_aligned_alloc(size_t align, size_t size)
 {
 	void *p = NULL;
 
-	if (must_fail() || posix_memalign(&p, align, size ? size : 1) != 0) {
+	if (pfx_alloc_must_fail() || posix_memalign(&p, align, size ? size : 1) != 0) {
 		return NULL;
 	}
 	return counted(p);
@@ -96,6 +97,39 @@ void pfx_free(void *p)
 	}
 	atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
 	free(p);
+}
+
+void *pfx_huge_alloc(size_t size)
+{
+	size_t more = size + PFX_HUGE_PAGE;
+	uint8_t *map, *p;
+
+	if (pfx_alloc_must_fail() || more < size) {
+		return NULL;
+	}
+	map = mmap(NULL, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (map == MAP_FAILED) {
+		return NULL;
+	}
+	p = map + (-(uintptr_t)map & (PFX_HUGE_PAGE - 1));
+	if (p > map) {
+		munmap(map, (size_t)(p - map));
+	}
+	munmap(p + size, PFX_HUGE_PAGE - (size_t)(p - map));
+#if defined(MADV_HUGEPAGE)
+	/* A hint: without huge pages all works as well, a little slower. */
+	(void)madvise(p, size, MADV_HUGEPAGE);
+#endif
+	return counted(p);
+}
+
+void pfx_huge_free(void *p, size_t size)
+{
+	if (p == NULL) {
+		return;
+	}
+	atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
+	munmap(p, size);
 }
 
 static void *or_die(void *p)

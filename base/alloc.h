@@ -26,6 +26,16 @@ void *pfx_xcalloc(size_t n, size_t size);
 void *pfx_xrealloc(void *p, size_t size);
 char *pfx_xstrdup(const char *s);
 
+/*
+ * Memory for an allocator of its own: size is a multiple of PFX_HUGE_PAGE, and so is the address;
+ * in huge pages where the system has any. It is zero, and released by pfx_huge_free alone.
+ */
+#define PFX_HUGE_PAGE ((size_t)2 << 20)
+void *pfx_huge_alloc(size_t size);
+void pfx_huge_free(void *p, size_t size);
+/* For what stands on top of this allocator: 1 where an allocation is to fail now. */
+int pfx_alloc_must_fail(void);
+
 /* Allocations that are live now; tests compare it before and after. */
 uint64_t pfx_alloc_live(void);
 

@@ -25,6 +25,7 @@ static int open_tiers(struct pfx_cache *cache, const struct pfx_cache_opts *opts
 		}
 		rc = pfx_pool_init(&level->pool, n[t]);
 	}
+	cache->n_tiers = opts->n_disk > 0 ? PFX_TIERS : opts->n_host > 0 ? PFX_TIER_HOST + 1 : 1;
 	cache->slots = opts->n_disk > 0 ? 2 : 1;
 	cache->save = opts->n_disk > 0 ? opts->save : PFX_SAVE_OFF;
 	cache->spills = pfx_calloc(opts->n_host, sizeof(*cache->spills));
@@ -73,6 +74,8 @@ int pfx_cache_open(struct pfx_cache **out, const struct pfx_cache_opts *opts)
 	pfx_list_init(&cache->loose);
 	pfx_list_init(&cache->to_save);
 	cache->n_buckets = BUCKETS_MIN;
+	pfx_arena_init(&cache->arena,
+		((uint64_t)opts->n_blocks + opts->n_host + opts->n_disk) * B * sizeof(uint32_t));
 	rc = open_tiers(cache, opts);
 	if (rc == 0) {
 		rc = open_rest(cache, opts);
@@ -111,6 +114,7 @@ void pfx_cache_close(struct pfx_cache *cache)
 	pfx_ghosts_fini(&cache->ghosts);
 	pfx_marks_fini(&cache->marks);
 	pfx_jump_fini(&cache->jump);
+	pfx_arena_fini(&cache->arena);
 	pfx_free(cache);
 }
 
@@ -244,6 +248,10 @@ static void count_tiers(const struct pfx_cache *cache, struct pfx_place at, uint
 	const struct pfx_node *x = at.node;
 	uint32_t device, memory;
 
+	tokens[PFX_TIER_DEVICE] = at.pos;
+	if (cache->n_tiers == 1) {
+		return;
+	}
 	while (x->n > 0 && x->n_mem == 0) {
 		x = x->parent;
 	}

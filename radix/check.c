@@ -26,7 +26,7 @@ struct check {
 	struct nodes leased;        /* those that leases hold */
 	struct nodes loose;         /* parents of loose nodes with pins */
 	struct nodes loose_leased;  /* and with leases */
-	uint64_t nodes, tokens, bytes, to_save, n_leases;
+	uint64_t nodes, tokens, bytes, pieces, to_save, n_leases;
 	uint32_t marks;
 	struct {
 		uint64_t owned, filling, pinned, leased, idle, loose;
@@ -253,6 +253,7 @@ static void check_node(struct check *c, const struct pfx_node *x)
 		return;
 	}
 	c->bytes += sizeof(*x) + pfx_run_bytes(cache, x->cap);
+	c->pieces += 2;
 	if (x->start % cache->block_tokens != 0 || x->start != pfx_node_end(x->parent)) {
 		problem(c, "a node starts at %u, its parent ends at %u", x->start,
 			pfx_node_end(x->parent));
@@ -671,6 +672,10 @@ static void check_counters(struct check *c)
 	equal(c, "nodes", cache->nodes, c->nodes);
 	equal(c, "tokens", cache->tokens, c->tokens);
 	equal(c, "index bytes", cache->index_bytes, c->bytes);
+	equal(c, "pieces of memory", cache->arena.pieces, c->pieces);
+	if (pfx_arena_check(&cache->arena) != NULL) {
+		problem(c, pfx_arena_check(&cache->arena));
+	}
 	equal(c, "marks in use", cache->marks.used, c->marks);
 	pfx_list_for(it, &cache->marks.oldest) {
 		ages += pfx_container_of(it, struct pfx_mark, age)->node != NULL;

@@ -52,6 +52,11 @@ void pfx_jump_remove(struct pfx_jump *jump, struct pfx_node *x)
 	x->chain = NULL;
 }
 
+void pfx_jump_prefetch(const struct pfx_jump *jump, uint64_t digest)
+{
+	__builtin_prefetch(&jump->bucket[tag_of(digest) & jump->mask]);
+}
+
 struct pfx_node *pfx_jump_find(const struct pfx_jump *jump, const struct pfx_node *parent,
 	uint64_t digest)
 {

@@ -22,6 +22,8 @@ void pfx_jump_fini(struct pfx_jump *jump);
 /* digest: of all tokens up to the end of the node's first block. */
 void pfx_jump_add(struct pfx_jump *jump, struct pfx_node *x, uint64_t digest);
 void pfx_jump_remove(struct pfx_jump *jump, struct pfx_node *x);
+/* Soon pfx_jump_find will be asked for it. */
+void pfx_jump_prefetch(const struct pfx_jump *jump, uint64_t digest);
 /* A child of parent that may well be the one, or NULL. */
 struct pfx_node *pfx_jump_find(const struct pfx_jump *jump, const struct pfx_node *parent,
 	uint64_t digest);

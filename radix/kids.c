@@ -114,6 +114,7 @@ void pfx_kids_insert(struct pfx_node *parent, struct pfx_node *x, uint32_t block
 		slot = c < 0 ? &up->left : &up->right;
 	}
 	*slot = x;
+	parent->n_kids++;
 	x->up = up;
 	x->left = x->right = NULL;
 	while (x->up != NULL && x->up->prio < x->prio) {
@@ -125,6 +126,7 @@ void pfx_kids_remove(struct pfx_node *parent, struct pfx_node *x)
 {
 	struct pfx_node *below;
 
+	parent->n_kids--;
 	while (x->left != NULL && x->right != NULL) {
 		rotate_up(parent, x->left->prio > x->right->prio ? x->left : x->right);
 	}
@@ -183,12 +185,15 @@ struct pfx_node *pfx_kids_next(const struct pfx_node *x)
 
 int pfx_kids_sound(const struct pfx_node *parent)
 {
+	uint32_t n = 0;
+
 	if (parent->kids != NULL && parent->kids->up != NULL) {
 		return 0;
 	}
 	for (const struct pfx_node *x = pfx_kids_first(parent); x != NULL; x = pfx_kids_next(x)) {
 		const struct pfx_node *below[2] = { x->left, x->right };
 
+		n++;
 		for (int i = 0; i < 2; i++) {
 			if (below[i] != NULL &&
 				(below[i]->up != x || below[i]->prio > x->prio)) {
@@ -196,5 +201,5 @@ int pfx_kids_sound(const struct pfx_node *parent)
 			}
 		}
 	}
-	return 1;
+	return n == parent->n_kids;
 }

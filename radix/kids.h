@@ -33,7 +33,7 @@ struct pfx_node *pfx_kids_next(const struct pfx_node *x);
 int pfx_kids_compare(const uint32_t *q, uint32_t n, const struct pfx_node *x,
 	uint32_t block_tokens, uint32_t *common);
 
-/* Heap order, up-pointers and priorities of one treap: 1 when sound. */
+/* Heap order, up-pointers, priorities and number of one treap: 1 when sound. */
 int pfx_kids_sound(const struct pfx_node *parent);
 
 #endif

@@ -45,11 +45,12 @@ struct pfx_node {
 	uint64_t digest;         /* of all tokens up to the end of the last full block */
 	uint32_t start;          /* position of the first token, a multiple of B */
 	uint32_t n;              /* tokens; 0 in a root alone */
-	uint32_t cap;            /* blocks that run has room for */
 	uint32_t tag;            /* radix/jump.h */
 	uint32_t marks;          /* first mark of this node, or PFX_MARK_NONE */
-	uint32_t n_dev;          /* its first so many blocks are on the device (rule 13) */
+	uint32_t n_kids;
 
+	uint32_t cap;            /* blocks that run has room for */
+	uint32_t n_dev;          /* its first so many blocks are on the device (rule 13) */
 	struct pfx_node *left, *right, *up; /* this node's place in its parent's treap */
 	uint32_t pins;           /* paths that hold it + children with pins (rule 3) */
 	uint32_t leases;         /* the same, of leases */

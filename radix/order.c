@@ -12,7 +12,7 @@ void pfx_tally(struct pfx_cache *cache, const struct pfx_node *x, int sign)
 	if (x->state == PFX_NODE_LINKED && !pfx_node_held(x)) {
 		return;
 	}
-	for (int t = 0; t < PFX_TIERS; t++) {
+	for (uint32_t t = 0; t < cache->n_tiers; t++) {
 		struct pfx_level *level = &cache->tier[t];
 		uint32_t n = pfx_node_in(x, t, cache->shift);
 
@@ -81,7 +81,7 @@ unsigned pfx_order_has(const struct pfx_cache *cache, const struct pfx_node *x)
 	if (x->n == 0 || x->state != PFX_NODE_LINKED || pfx_node_held(x)) {
 		return 0;
 	}
-	for (int t = 0; t < PFX_TIERS; t++) {
+	for (uint32_t t = 0; t < cache->n_tiers; t++) {
 		bits |= (unsigned)(pfx_node_in(x, t, cache->shift) > 0) << t;
 	}
 	return bits;
@@ -91,7 +91,7 @@ void pfx_order_add(struct pfx_cache *cache, struct pfx_node *x)
 {
 	x->class = x->ended ? PFX_CLASS_ENDED :
 		x->keep_until > cache->now ? PFX_CLASS_KEPT : PFX_CLASS_POLICY;
-	for (int t = 0; t < PFX_TIERS; t++) {
+	for (uint32_t t = 0; t < cache->n_tiers; t++) {
 		if (pfx_node_in(x, t, cache->shift) > 0) {
 			enter(cache, x, t);
 		}
@@ -100,7 +100,7 @@ void pfx_order_add(struct pfx_cache *cache, struct pfx_node *x)
 
 void pfx_order_remove(struct pfx_cache *cache, struct pfx_node *x)
 {
-	for (int t = 0; t < PFX_TIERS; t++) {
+	for (uint32_t t = 0; t < cache->n_tiers; t++) {
 		if (pfx_node_in(x, t, cache->shift) > 0) {
 			leave(cache, x, t);
 		}
@@ -110,7 +110,7 @@ void pfx_order_remove(struct pfx_cache *cache, struct pfx_node *x)
 void pfx_order_split(struct pfx_cache *cache, struct pfx_node *up, struct pfx_node *x, unsigned had)
 {
 	up->class = x->class;
-	for (int t = 0; t < PFX_TIERS; t++) {
+	for (uint32_t t = 0; t < cache->n_tiers; t++) {
 		struct pfx_level *level = &cache->tier[t];
 
 		if ((had >> t & 1) == 0) {
@@ -134,7 +134,7 @@ void pfx_order_split(struct pfx_cache *cache, struct pfx_node *up, struct pfx_no
 
 void pfx_order_cut(struct pfx_cache *cache, struct pfx_node *x)
 {
-	for (int t = 0; t < PFX_TIERS; t++) {
+	for (uint32_t t = 0; t < cache->n_tiers; t++) {
 		if (pfx_order_has(cache, x) >> t & 1) {
 			cut(cache, x, t);
 		}
@@ -170,11 +170,18 @@ int pfx_order_before(const struct pfx_node *a, const struct pfx_node *b)
 
 /* ---- a node's tiers ---- */
 
+/* Tiers of kids_in that are kept: what is in memory is counted without host memory as well. */
+static uint32_t tiers_of_kids(const struct pfx_cache *cache)
+{
+	return cache->n_tiers > PFX_TIER_HOST ? cache->n_tiers : PFX_TIER_HOST + 1;
+}
+
 void pfx_node_count(struct pfx_cache *cache, struct pfx_node *x, int sign)
 {
 	struct pfx_node *parent = x->parent;
+	uint32_t tiers = tiers_of_kids(cache);
 
-	for (int t = 0; t < PFX_TIERS; t++) {
+	for (uint32_t t = 0; t < tiers; t++) {
 		if (!pfx_node_counts(x, t)) {
 			continue;
 		}
@@ -192,10 +199,11 @@ void pfx_node_set(struct pfx_cache *cache, struct pfx_node *x, uint32_t n_dev, u
 	unsigned had = pfx_order_has(cache, x), has;
 	int counted = x->state == PFX_NODE_LINKED;
 	uint32_t was_dev = x->n_dev;
+	uint32_t tiers = tiers_of_kids(cache);
 	int counts[PFX_TIERS];
 
 	PFX_ASSERT(n_dev <= n_mem);
-	for (int t = 0; t < PFX_TIERS; t++) {
+	for (uint32_t t = 0; t < tiers; t++) {
 		counts[t] = pfx_node_counts(x, t);
 	}
 	pfx_tally(cache, x, -1);
@@ -204,7 +212,7 @@ void pfx_node_set(struct pfx_cache *cache, struct pfx_node *x, uint32_t n_dev, u
 	x->saved = saved;
 	pfx_tally(cache, x, 1);
 	has = pfx_order_has(cache, x);
-	for (int t = 0; t < PFX_TIERS; t++) {
+	for (uint32_t t = 0; t < tiers; t++) {
 		int now = pfx_node_counts(x, t);
 
 		if (had >> t & ~(has >> t) & 1) {

@@ -4,6 +4,7 @@
 /* What the files behind radix/cache.h share. The rules cited stand in radix/README.md. */
 
 #include "base/rng.h"
+#include "radix/arena.h"
 #include "radix/evict.h"
 #include "radix/ghost.h"
 #include "radix/jump.h"
@@ -48,7 +49,9 @@ struct pfx_saving {
 struct pfx_cache {
 	uint32_t block_tokens, shift; /* block_tokens = 1 << shift */
 	struct pfx_level tier[PFX_TIERS]; /* a tier that is off has no blocks */
+	uint32_t n_tiers;             /* the first so many may have blocks */
 	uint32_t slots;               /* numbers kept by block: 1, or 2 with a disk */
+	struct pfx_arena arena;       /* of nodes and their runs */
 	enum pfx_save save;
 	struct pfx_marks marks;
 	struct pfx_ghosts ghosts;
@@ -151,6 +154,8 @@ void pfx_node_trim(struct pfx_cache *cache, struct pfx_node *x);
  */
 void pfx_node_append(struct pfx_cache *cache, struct pfx_node *x, const uint32_t *tokens,
 	uint32_t n, const pfx_block_t *blocks);
+/* The memory alone. */
+void pfx_node_give_back(struct pfx_cache *cache, struct pfx_node *x);
 /* Releases the blocks and the memory. The node stands in no list and no treap. */
 void pfx_node_free(struct pfx_cache *cache, struct pfx_node *x);
 /* A block of x leaves the memory that it is in. */

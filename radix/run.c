@@ -1,7 +1,6 @@
 /* Nodes and their runs: tokens, the numbers of the blocks behind them, digests. */
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/assert.h"
 #include "base/rng.h"
 #include "radix/priv.h"
@@ -20,12 +19,12 @@ void pfx_root_renew(struct pfx_space *space, uint64_t epoch)
 
 struct pfx_node *pfx_node_new(struct pfx_cache *cache, struct pfx_node *parent, uint32_t cap)
 {
-	struct pfx_node *x = pfx_malloc(sizeof(*x));
-	uint32_t *run = pfx_malloc(pfx_run_bytes(cache, cap));
+	struct pfx_node *x = pfx_arena_alloc(&cache->arena, sizeof(*x));
+	uint32_t *run = pfx_arena_alloc(&cache->arena, pfx_run_bytes(cache, cap));
 
 	if (x == NULL || run == NULL) {
-		pfx_free(x);
-		pfx_free(run);
+		pfx_arena_free(&cache->arena, x, sizeof(*x));
+		pfx_arena_free(&cache->arena, run, pfx_run_bytes(cache, cap));
 		return NULL;
 	}
 	*x = (struct pfx_node){
@@ -44,6 +43,13 @@ struct pfx_node *pfx_node_new(struct pfx_cache *cache, struct pfx_node *parent, 
 	}
 	cache->index_bytes += sizeof(*x) + pfx_run_bytes(cache, cap);
 	return x;
+}
+
+void pfx_node_give_back(struct pfx_cache *cache, struct pfx_node *x)
+{
+	cache->index_bytes -= sizeof(*x) + pfx_run_bytes(cache, x->cap);
+	pfx_arena_free(&cache->arena, x->run, pfx_run_bytes(cache, x->cap));
+	pfx_arena_free(&cache->arena, x, sizeof(*x));
 }
 
 /* The numbers of n blocks go from behind room for `from` blocks to behind room for `to`. */
@@ -74,13 +80,14 @@ static int resize(struct pfx_cache *cache, struct pfx_node *x, uint32_t cap)
 	if (cap < old) {
 		move_numbers(cache, run, old, cap, n);
 	}
-	run = pfx_realloc(run, pfx_run_bytes(cache, cap));
-	if (run == NULL && cap > old) {
+	run = pfx_arena_resize(&cache->arena, run, pfx_run_bytes(cache, old), pfx_run_bytes(cache, cap));
+	if (run == NULL) {
+		if (cap < old) {
+			move_numbers(cache, x->run, cap, old, n);
+		}
 		return -1;
 	}
-	if (run != NULL) {
-		x->run = run;
-	}
+	x->run = run;
 	if (cap > old) {
 		move_numbers(cache, x->run, old, cap, n);
 	}
@@ -176,9 +183,7 @@ void pfx_node_free(struct pfx_cache *cache, struct pfx_node *x)
 	for (uint32_t i = x->n_mem; i-- > 0;) {
 		pfx_node_let_go(cache, x, i);
 	}
-	cache->index_bytes -= sizeof(*x) + pfx_run_bytes(cache, x->cap);
-	pfx_free(x->run);
-	pfx_free(x);
+	pfx_node_give_back(cache, x);
 }
 
 uint64_t pfx_tree_digest(const struct pfx_cache *cache, const struct pfx_node *x, uint32_t at)

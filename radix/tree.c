@@ -1,6 +1,5 @@
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/assert.h"
 #include "base/rng.h"
 #include "radix/kids.h"
@@ -51,17 +50,33 @@ uint32_t pfx_common(const uint32_t *a, const uint32_t *b, uint32_t n)
 	return i;
 }
 
+/*
+ * The way to the child of x that begins with q[0..n): the digest with its first block, or 0. Asked
+ * for before x itself is compared, so that the bucket comes in the meantime.
+ */
+static uint64_t way_to(const struct pfx_cache *cache, const struct pfx_node *x, const uint32_t *q,
+	uint32_t n)
+{
+	uint64_t digest;
+
+	/* With one child or two the treap is as fast. */
+	if (n < cache->block_tokens || x->n_kids <= 2) {
+		return 0;
+	}
+	digest = pfx_digest_step(x->digest,
+		pfx_ghosts_hash(&cache->ghosts, q, cache->block_tokens));
+	pfx_jump_prefetch(&cache->jump, digest);
+	return digest;
+}
+
 /* The child of x with the longest common prefix with q[0..n), n > 0, as pfx_kids_best. */
 static struct pfx_node *child_for(const struct pfx_cache *cache, const struct pfx_node *x,
-	const uint32_t *q, uint32_t n, uint32_t *common)
+	uint64_t way, const uint32_t *q, uint32_t n, uint32_t *common)
 {
 	uint32_t B = cache->block_tokens;
-	const struct pfx_node *top = x->kids;
 
-	/* With one child or three the treap is as fast. */
-	if (n >= B && top != NULL && top->left != NULL && top->right != NULL) {
-		struct pfx_node *kid = pfx_jump_find(&cache->jump, x,
-			pfx_digest_step(x->digest, pfx_ghosts_hash(&cache->ghosts, q, B)));
+	if (way != 0) {
+		struct pfx_node *kid = pfx_jump_find(&cache->jump, x, way);
 
 		if (kid != NULL && pfx_common(kid->run, q, B) == B) {
 			*common = B;
@@ -77,6 +92,7 @@ struct pfx_place pfx_tree_walk(const struct pfx_cache *cache, struct pfx_place a
 	for (;;) {
 		struct pfx_node *kid;
 		uint32_t end = pfx_node_end(at.node);
+		uint64_t way = end < n ? way_to(cache, at.node, tokens + end, n - end) : 0;
 		uint32_t common;
 
 		if (at.pos < end && at.pos < n) {
@@ -86,7 +102,7 @@ struct pfx_place pfx_tree_walk(const struct pfx_cache *cache, struct pfx_place a
 		if (at.pos < end || at.pos == n) {
 			return at;
 		}
-		kid = child_for(cache, at.node, tokens + at.pos, n - at.pos, &common);
+		kid = child_for(cache, at.node, way, tokens + at.pos, n - at.pos, &common);
 		if (kid == NULL) {
 			return at;
 		}
@@ -464,10 +480,8 @@ static void absorb(struct pfx_cache *cache, struct pfx_node *x, struct pfx_node 
 	x->worthy += p->worthy;
 	x->hits = x->hits > p->hits ? x->hits : p->hits;
 	x->start = p->start;
-	cache->index_bytes -= sizeof(*p) + pfx_run_bytes(cache, p->cap);
 	cache->nodes--;
-	pfx_free(p->run);
-	pfx_free(p);
+	pfx_node_give_back(cache, p);
 }
 
 /* x swallows the nodes above it up to top; it is x that stays, for its children's sake. */
@@ -475,7 +489,7 @@ static void swallow(struct pfx_cache *cache, struct pfx_node *x, struct pfx_node
 {
 	uint32_t n = pfx_node_end(x) - top->start;
 	uint32_t cap = (n + cache->block_tokens - 1) >> cache->shift;
-	uint32_t *run = pfx_malloc(pfx_run_bytes(cache, cap));
+	uint32_t *run = pfx_arena_alloc(&cache->arena, pfx_run_bytes(cache, cap));
 	struct pfx_node *p, *above = top->parent;
 
 	if (run == NULL) {
@@ -494,7 +508,7 @@ static void swallow(struct pfx_cache *cache, struct pfx_node *x, struct pfx_node
 		p = next;
 	}
 	cache->index_bytes += pfx_run_bytes(cache, cap) - pfx_run_bytes(cache, x->cap);
-	pfx_free(x->run);
+	pfx_arena_free(&cache->arena, x->run, pfx_run_bytes(cache, x->cap));
 	x->run = run;
 	x->n = n;
 	x->cap = cap;
