@@ -18,7 +18,7 @@
 #endif
 
 #define USED 0x8000u
-#define SMALL_SLAB ((size_t)64 << 10)
+#define SMALL_SLAB ((size_t)512 << 10)
 
 struct slab {
 	struct pfx_list link; /* in arena->slabs */
@@ -35,7 +35,7 @@ struct piece {
 void pfx_arena_init(struct pfx_arena *arena, uint64_t bytes)
 {
 	*arena = (struct pfx_arena){
-		.slab_bytes = bytes >= 4 * PFX_HUGE_PAGE ? PFX_HUGE_PAGE : SMALL_SLAB,
+		.slab_bytes = bytes >= 2 * PFX_HUGE_PAGE ? PFX_HUGE_PAGE : SMALL_SLAB,
 	};
 	pfx_list_init(&arena->slabs);
 	for (uint32_t i = 0; i < PFX_ARENA_BINS; i++) {
@@ -164,10 +164,10 @@ static uint32_t lines_of(size_t size)
 	return (uint32_t)((size + PFX_ARENA_LINE - 1) / PFX_ARENA_LINE);
 }
 
-/* A piece of more than half a slab stands alone. */
+/* What would not leave a slab full to seven eighths stands alone. */
 static int is_large(const struct pfx_arena *arena, size_t size)
 {
-	return size > arena->slab_bytes / 2;
+	return size > arena->slab_bytes / 8;
 }
 
 /* The first bin from `from` on that is not empty; PFX_ARENA_BINS: none. */
@@ -190,7 +190,7 @@ static void carve(struct pfx_arena *arena, struct slab *slab, uint32_t line, uin
 
 static void *alloc_large(struct pfx_arena *arena, size_t size)
 {
-	void *p = pfx_aligned_alloc(PFX_ARENA_LINE, size);
+	void *p = pfx_malloc(size);
 
 	if (p != NULL) {
 		arena->bytes += size;
@@ -300,6 +300,11 @@ void *pfx_arena_resize(struct pfx_arena *arena, void *p, size_t from, size_t to)
 {
 	void *q;
 
+	if (is_large(arena, from) && is_large(arena, to)) {
+		q = pfx_realloc(p, to);
+		arena->bytes += q != NULL ? to - from : 0;
+		return q;
+	}
 	if (!is_large(arena, from) && !is_large(arena, to) &&
 		resize_here(arena, p, lines_of(from), lines_of(to))) {
 		return p;

@@ -4,9 +4,9 @@
 /*
  * The memory of nodes and their runs: pieces of any size out of slabs, each slab a huge page, so
  * that a walk through a cold tree does not wait for the addresses of its pages. Pieces begin at
- * cache lines. Who gives one back says how long it was. Free neighbours become one, the smallest
- * free piece that is sure to be long enough is taken, and a slab that is all free is given back
- * (but for one). Not thread-safe.
+ * cache lines, but for those that are so long that they stand alone. Who gives one back says how
+ * long it was. Free neighbours become one, the smallest free piece that is sure to be long enough
+ * is taken, and a slab that is all free is given back (but for one). Not thread-safe.
  */
 
 #include <stddef.h>

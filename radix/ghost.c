@@ -107,7 +107,13 @@ static void add(struct pfx_ghosts *ghosts, uint64_t key, uint64_t now_ns)
 void pfx_ghosts_add(struct pfx_ghosts *ghosts, uint64_t digest, const uint32_t *tokens, uint32_t n,
 	uint64_t now_ns)
 {
-	add(ghosts, key_of(digest, pfx_ghosts_hash(ghosts, tokens, n)), now_ns);
+	pfx_ghosts_add_hashed(ghosts, digest, pfx_ghosts_hash(ghosts, tokens, n), tokens, n, now_ns);
+}
+
+void pfx_ghosts_add_hashed(struct pfx_ghosts *ghosts, uint64_t digest, uint64_t h,
+	const uint32_t *tokens, uint32_t n, uint64_t now_ns)
+{
+	add(ghosts, key_of(digest, h), now_ns);
 	if (n > 1) {
 		add(ghosts, key_of(digest, pfx_ghosts_hash(ghosts, tokens, 1)), now_ns);
 	}

@@ -43,6 +43,9 @@ uint64_t pfx_digest_back(uint64_t digest, uint64_t h);
 /* A block of n tokens went now that stood behind the prefix of that digest. */
 void pfx_ghosts_add(struct pfx_ghosts *ghosts, uint64_t digest, const uint32_t *tokens, uint32_t n,
 	uint64_t now_ns);
+/* The same, h of all n being known. */
+void pfx_ghosts_add_hashed(struct pfx_ghosts *ghosts, uint64_t digest, uint64_t h,
+	const uint32_t *tokens, uint32_t n, uint64_t now_ns);
 /*
  * Was there a block behind that prefix which began with tokens[0..k) for some k in (from, n]?
  * from > 0 finds only blocks that ended at k. n <= block. *when_ns: the time of that.

@@ -40,16 +40,34 @@ void pfx_relink_below(struct pfx_cache *cache, struct pfx_node *x)
 	}
 }
 
+/* What the slower tiers know of the block that was the last of x goes as well. */
+static void drop_rest(struct pfx_cache *cache, struct pfx_node *x, uint32_t last)
+{
+	uint32_t keep = last << cache->shift;
+
+	pfx_save_orphan(cache, x, last);
+	if (x->saved > keep) {
+		pfx_record_release(cache, pfx_node_records(x, cache->shift)[last]);
+	}
+	pfx_node_set(cache, x, x->n_dev < last ? x->n_dev : last, x->n_mem < last ? x->n_mem : last,
+		x->saved < keep ? x->saved : keep);
+	pfx_save_check(cache, x);
+}
+
 /* Forgets the last block of a leaf, and the leaf with its last: 1. */
 static int drop_last(struct pfx_cache *cache, struct pfx_node *x)
 {
 	uint32_t last = pfx_node_n_blocks(x, cache->shift) - 1;
 	uint32_t keep = last << cache->shift;
-	uint64_t digest = pfx_tree_digest(cache, x, x->start + keep);
+	uint64_t hash = pfx_ghosts_hash(&cache->ghosts, x->run + keep, x->n - keep);
 	struct pfx_node *parent = x->parent;
+	uint64_t digest = x->digest;
 
 	PFX_ASSERT(x->kids == NULL);
-	pfx_ghosts_add(&cache->ghosts, digest, x->run + keep, x->n - keep, cache->now);
+	if (x->n - keep == cache->block_tokens) {
+		digest = pfx_digest_back(digest, hash);
+	}
+	pfx_ghosts_add_hashed(&cache->ghosts, digest, hash, x->run + keep, x->n - keep, cache->now);
 	cache->evicted_blocks++;
 	if (keep == 0) {
 		pfx_tree_unlink(cache, x);
@@ -59,10 +77,6 @@ static int drop_last(struct pfx_cache *cache, struct pfx_node *x)
 		}
 		return 1;
 	}
-	pfx_save_orphan(cache, x, last);
-	if (x->saved > keep) {
-		pfx_record_release(cache, pfx_node_records(x, cache->shift)[last]);
-	}
 	if (x->n_mem > last) {
 		pfx_node_let_go(cache, x, last);
 	}
@@ -71,10 +85,13 @@ static int drop_last(struct pfx_cache *cache, struct pfx_node *x)
 	cache->tokens -= x->n - keep;
 	x->n = keep;
 	x->worthy = x->worthy < keep ? x->worthy : keep;
-	pfx_node_set(cache, x, x->n_dev < last ? x->n_dev : last, x->n_mem < last ? x->n_mem : last,
-		x->saved < keep ? x->saved : keep);
+	if (cache->n_tiers == 1) {
+		/* It has others left and is held by nobody, so nothing changes but these. */
+		x->n_dev = x->n_mem = last;
+	} else {
+		drop_rest(cache, x, last);
+	}
 	pfx_order_cut(cache, x);
-	pfx_save_check(cache, x);
 	return 0;
 }
 

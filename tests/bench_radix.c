@@ -147,11 +147,15 @@ static double bench_match(int cold, double *limit)
 	return median(t, REPEAT);
 }
 
-/* Publishing a whole new prompt; the limit is to copy its tokens into fresh memory. */
+/* Publishing a whole new prompt; the limit is to copy its tokens into memory that is as fresh. */
 static double bench_insert(double *limit)
 {
 	double t[REPEAT], l[REPEAT];
+	struct pfx_arena fresh_memory;
+	uint32_t *copies[REPEAT];
 	static uint64_t fresh = 1ull << 40;
+
+	pfx_arena_init(&fresh_memory, 1ull << 30);
 
 	for (int r = 0; r < REPEAT; r++) {
 		struct pfx_block_copy copy;
@@ -167,11 +171,16 @@ static double bench_insert(double *limit)
 		t[r] = (double)(pfx_clock_ns() - t0);
 		pfx_path_close(path);
 		t0 = pfx_clock_ns();
-		other = pfx_xmalloc(prompt_tokens * sizeof(*other));
+		other = pfx_arena_alloc(&fresh_memory, prompt_tokens * sizeof(*other));
+		PFX_ASSERT(other != NULL);
 		memcpy(other, scratch, prompt_tokens * sizeof(*other));
 		l[r] = (double)(pfx_clock_ns() - t0);
-		pfx_free(other);
+		copies[r] = other;
 	}
+	for (int r = 0; r < REPEAT; r++) {
+		pfx_arena_free(&fresh_memory, copies[r], prompt_tokens * sizeof(*scratch));
+	}
+	pfx_arena_fini(&fresh_memory);
 	*limit = median(l, REPEAT);
 	return median(t, REPEAT);
 }

@@ -70,7 +70,7 @@ static int step(size_t most)
 		if (p != NULL) {
 			set(i, p, size);
 		}
-		return (uintptr_t)p % PFX_ARENA_LINE == 0;
+		return size > arena.slab_bytes / 8 || (uintptr_t)p % PFX_ARENA_LINE == 0;
 	}
 	good = whole(i);
 	if (pfx_rng_below(&rng, 3) > 0) {
@@ -133,10 +133,10 @@ int main(int argc, char **argv)
 
 	printf("# seed %llu\n", (unsigned long long)seed);
 	rng.state = seed;
-	churn(1 << 20, 40 << 10, "small slabs");
-	churn(1 << 30, 200 << 10, "huge pages");
+	churn(1 << 20, 80 << 10, "small slabs");
+	churn(1 << 30, 300 << 10, "huge pages");
 	pfx_alloc_fail(seed, 8);
-	churn(1 << 20, 40 << 10, "with allocations that fail");
+	churn(1 << 20, 80 << 10, "with allocations that fail");
 	pfx_alloc_fail(0, 0);
 	return tap_done();
 }
