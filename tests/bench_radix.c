@@ -155,7 +155,7 @@ static double bench_insert(double *limit)
 	uint32_t *copies[REPEAT];
 	static uint64_t fresh = 1ull << 40;
 
-	pfx_arena_init(&fresh_memory, 1ull << 30);
+	pfx_arena_init(&fresh_memory, (uint64_t)cache->tier[0].pool.n * B * sizeof(uint32_t));
 
 	for (int r = 0; r < REPEAT; r++) {
 		struct pfx_block_copy copy;
