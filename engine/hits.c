@@ -90,8 +90,9 @@ void pfx_hits_row_put(struct pfx_buf *b, const struct pfx_hits_row *row)
 	uint64_t cached = t[PFX_HITS_DEVICE] + t[PFX_HITS_HOST] + t[PFX_HITS_DISK];
 
 	pfx_buf_addf(b, "\"requests\":%" PRIu64 ",\"prompt_tokens\":%" PRIu64
-		",\"cached_tokens\":%" PRIu64 ",\"computed_tokens\":%" PRIu64 ",\"cached\":{\"device\":%" PRIu64 ",\"host\":%" PRIu64
-		",\"disk\":%" PRIu64 "},\"hit_rate\":", row->requests, row->prompt, cached, row->computed,
+		",\"cached_tokens\":%" PRIu64 ",\"computed_tokens\":%" PRIu64
+		",\"cached\":{\"device\":%" PRIu64 ",\"host\":%" PRIu64 ",\"disk\":%" PRIu64
+		"},\"hit_rate\":", row->requests, row->prompt, cached, row->computed,
 		t[PFX_HITS_DEVICE], t[PFX_HITS_HOST], t[PFX_HITS_DISK]);
 	put_rate(b, cached, row->prompt);
 	pfx_buf_adds(b, ",\"ceiling\":");

@@ -88,7 +88,8 @@ int pfx_mover_close(struct pfx_mover *m, uint32_t ms_max);
 int pfx_mover_room(const struct pfx_mover *m, enum pfx_order_kind kind);
 /* A new order, zeroed; NULL: no memory. */
 struct pfx_order *pfx_mover_order(struct pfx_mover *m, enum pfx_order_kind kind);
-void pfx_mover_free(struct pfx_mover *m, struct pfx_order *o); /* one that was not given, or is finished */
+/* One that was not given, or is finished. */
+void pfx_mover_free(struct pfx_mover *m, struct pfx_order *o);
 /* Sets the key that follows parent (all zero: the first) and copies the tokens. */
 void pfx_order_key(struct pfx_order *o, const struct pfx_digest *space,
 	const struct pfx_digest *parent, uint32_t pos, const uint32_t *tokens, uint32_t n_tokens);

@@ -651,15 +651,16 @@ static struct pfx_event *new_chore(struct pfx_engine *e, struct pfx_request *r, 
 
 void pfx_control_store(struct pfx_engine *e, struct pfx_request *r)
 {
-	const json_t *what = json_object_get(r->job->args, "do");
+	const json_t *v = json_object_get(r->job->args, "do");
+	const char *what = v == NULL ? "info" : json_is_string(v) ? json_string_value(v) : "";
 	struct pfx_event *ev;
 
 	if (e->tiers.store == NULL) {
 		ev = bad_request(r->job, why_not_save(e));
-	} else if (what == NULL || (json_is_string(what) && strcmp(json_string_value(what), "info") == 0)) {
+	} else if (strcmp(what, "info") == 0) {
 		ev = info_event(e, r->job);
 	} else {
-		ev = new_chore(e, r, json_is_string(what) ? json_string_value(what) : "");
+		ev = new_chore(e, r, what);
 	}
 	if (ev != NULL) {
 		answer(e, r, ev);

@@ -99,6 +99,7 @@ int pfx_tiers_open_store(struct pfx_engine *e, const struct pfx_gguf *g, char *e
 	struct pfx_store_shape shape = { .block_tokens = e->info.block_tokens,
 		.kv_bytes = pfx_model_block_bytes(e->model) };
 	struct pfx_tiers *t = &e->tiers;
+	struct pfx_writer_opts writer = { .close_ms = e->opts.close_ms / 2 };
 	struct pfx_store_info info;
 	uint64_t n;
 	int rc = identity(e, g, &shape.identity);
@@ -123,7 +124,7 @@ int pfx_tiers_open_store(struct pfx_engine *e, const struct pfx_gguf *g, char *e
 	}
 	rc = pfx_records_open(&t->records, t->n_records, e->info.block_tokens);
 	if (rc == 0 && !info.read_only) {
-		rc = pfx_writer_open(&t->writer, t->store, &(struct pfx_writer_opts){ .close_ms = e->opts.close_ms / 2 });
+		rc = pfx_writer_open(&t->writer, t->store, &writer);
 	}
 	if (rc != 0) {
 		return pfx_fail(rc, err, errlen, "cannot set up the store: %s", pfx_strerror(rc));

@@ -289,8 +289,8 @@ struct pfx_event *pfx_view_top(struct pfx_engine *e, const struct pfx_job *job)
 	stats = pfx_report_stats(e);
 	report = json_pack("{s:I,s:O,s:s,s:O,s:O,s:O,s:O,s:o,s:I}", "time_ms",
 		(json_int_t)(pfx_clock_wall_ns() / 1000000u), "uptime_s",
-		json_object_get(stats, "uptime_s"), "model", e->info.model, "tokens", json_object_get(stats, "tokens"), "requests",
-		json_object_get(stats, "requests"), "steps", json_object_get(stats, "steps"), "tiers",
+		json_object_get(stats, "uptime_s"), "model", e->info.model, "tokens",
+		json_object_get(stats, "tokens"), "requests", json_object_get(stats, "requests"), "steps", json_object_get(stats, "steps"), "tiers",
 		json_object_get(stats, "tiers"), "list", list, "left_out",
 		(json_int_t)left_out);
 	json_decref(stats);

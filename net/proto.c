@@ -499,7 +499,8 @@ static int check_not_empty(struct pfx_msg *m)
 
 static int read_prompt(struct reader *r)
 {
-	if (pfx_proto_names(r->m, r->root) < 0 || read_fields(r) < 0 || read_input(r) < 0 || read_companions(r) < 0) {
+	if (pfx_proto_names(r->m, r->root) < 0 || read_fields(r) < 0 || read_input(r) < 0
+		|| read_companions(r) < 0) {
 		return -1;
 	}
 	/* What follows the line is asked for when it is there. */

@@ -83,7 +83,8 @@ static const struct pfx_ctl_command commands[] = {
 };
 
 static const struct pfx_ctl_option options[] = {
-	{ "tier", 0, "NAME", PFX_CTL_LIST, "tier", "flush, evict: device, host or disk (flush: repeat it)" },
+	{ "tier", 0, "NAME", PFX_CTL_LIST, "tier",
+		"flush, evict: device, host or disk (flush: repeat it)" },
 	{ "blocks", 0, "N", PFX_CTL_INT, "blocks", "evict: so many; all without it" },
 	{ "bytes", 0, "SIZE", PFX_CTL_SIZE, "bytes", "evict: as many as take so much" },
 	{ 0 },
