@@ -52,6 +52,8 @@ is "JSON: bytes" "$("$sim" -t "$trace" -c 128 -p lru --block-bytes 8M -j)" \
 printf '{"input_length":40,"hash_ids":[1,2,3]}\n{"input_length":17,"hash_ids":[4,5]}\n' >"$dir/lengths"
 is "bytes a token" "$("$sim" -t "$dir/lengths" -c 4 -p lru --bytes-per-token 1K)" '*of 16 tokens*64.0 KiB*'
 is "at once" "$("$sim" -t "$trace" -c 150 -p lru --at-once 4 -j)" '*"refused":[0-9]*}*'
+is "requests without room are told" "$("$sim" -t "$trace" -c 20 -p lru --at-once 8)" \
+	'*Requests that found no room among what others hold: [1-9]* (lru, 20 blocks)'
 is "tiers" "$("$sim" -t "$trace" --device 150 -p lru,belady --host 300 --disk 500)" \
 	'*300 blocks in host memory and 500 on disk*spilled*150 *lru *'
 is "JSON: tiers" "$("$sim" -t "$trace" -c 150 -p lru --host 300 --save off -j)" \

@@ -203,7 +203,8 @@ static uint32_t blocks(struct argp_state *state, const char *option, const char 
 	return (uint32_t)n;
 }
 
-enum { KEY_ENDS = 256, KEY_AT_ONCE, KEY_AHEAD, KEY_HOST, KEY_DISK, KEY_SAVE, KEY_BLOCK_BYTES, KEY_TOKEN_BYTES };
+enum { KEY_ENDS = 256, KEY_AT_ONCE, KEY_AHEAD, KEY_DEVICE, KEY_HOST, KEY_DISK, KEY_SAVE, KEY_BLOCK_BYTES,
+	KEY_TOKEN_BYTES };
 
 static error_t on_option(int key, char *arg, struct argp_state *state)
 {
@@ -214,6 +215,7 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 		sim->trace_path = arg;
 		return 0;
 	case 'c':
+	case KEY_DEVICE:
 		set_sizes(sim, state, arg);
 		return 0;
 	case 'p':
@@ -270,14 +272,14 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option options[] = {
 	{ "trace", 't', "FILE", 0, "requests, one JSON object a line with hash_ids; - is standard input", 0 },
-	{ "capacity", 'c', "N[,N...]", 0, "sizes of the cache in the trace's blocks, also ranges: "
+	{ "capacity", 'c', "LIST", 0, "N[,N...]: sizes of the cache in the trace's blocks, also ranges: "
 		"1000:16000:*2, 1000:5000:+500; without it, the powers of two up to all of them", 0 },
-	{ "device", 0, NULL, OPTION_ALIAS, NULL, 0 },
+	{ "device", KEY_DEVICE, "LIST", 0, "the same as --capacity, beside --host and --disk", 0 },
 	{ "host", KEY_HOST, "N", 0, "blocks of host memory behind these; with it or --disk room is made "
 		"before a request and not after it, as by a server", 0 },
 	{ "disk", KEY_DISK, "N", 0, "blocks on disk", 0 },
-	{ "save", KEY_SAVE, "off|reused|all", 0, "what goes to disk by itself; default: reused", 0 },
-	{ "policy", 'p', "NAME[,NAME...]", 0, "which to try, of those listed below; default: all", 0 },
+	{ "save", KEY_SAVE, "WHAT", 0, "what goes to disk by itself: off, reused or all; default: reused", 0 },
+	{ "policy", 'p', "LIST", 0, "NAME[,NAME...]: which to try, of those listed below; default: all", 0 },
 	{ "ends", KEY_ENDS, NULL, 0, "tell the cache which request is its conversation's last, as a "
 		"client would; what a trace says of it itself (last_turn) is told anyway", 0 },
 	{ "at-once", KEY_AT_ONCE, "N", 0, "requests that hold their blocks at the same time", 0 },
@@ -285,8 +287,8 @@ static const struct argp_option options[] = {
 		"they wait, and what they need is kept", 0 },
 	{ "bytes-per-token", KEY_TOKEN_BYTES, "SIZE", 0, "tell sizes in bytes, too (23040 for "
 		"SmolLM2-135M); the trace must tell how long its inputs are", 0 },
-	{ "block-bytes", KEY_BLOCK_BYTES, "SIZE", 0, "the same, of a block of the trace", 0 },
-	{ "json", 'j', NULL, 0, "print {\"ceiling\":F,\"rows\":[{\"policy\":..,\"capacity\":N,\"hit_rate\":F},...],...}", 0 },
+	{ "block-bytes", KEY_BLOCK_BYTES, "SIZE", 0, "tell sizes in bytes, too, by what a block of the trace takes", 0 },
+	{ "json", 'j', NULL, 0, "print one JSON object in place of the table (see below)", 0 },
 	{ "plot", 'o', "FILE", 0, "write a picture of the curves, as SVG", 0 },
 	{ 0 },
 };
@@ -306,6 +308,13 @@ static const char doc[] =
 	"A conversation is a trace's `session`. Where there is none, a request goes on with the "
 	"conversation of the latest one that used the last block that is known already, when more than "
 	"half of that one's blocks are known; else it begins one.\n\n"
+	"--json: `ceiling` and `rows`, one for each policy and size with `policy`, `capacity`, `hit_rate` "
+	"(0 to 1; of the ceiling, too), `bytes` where sizes in bytes are known, `refused` (requests that "
+	"found no room among what others hold; with --at-once and slower tiers), `tiers` (the share found "
+	"in `device`, `host`, `disk`) and `moved` (blocks `spilled`, `fetched`, `loaded`, `saved`) with slower tiers; "
+	"`requests`, `blocks` referred to, `distinct` ones, `block_tokens` (0: unknown), `last_turns`, `host`, `disk`; "
+	"`need`, the least `capacity` with which a `policy` has that `share` of the ceiling: exact "
+	"for lru, of the sizes tried for others, null when none is enough.\n\n"
 	"Exit status: 0; 1 when a file cannot be read or written or is not a trace; 2 when the "
 	"command line is wrong.";
 

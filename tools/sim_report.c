@@ -155,6 +155,27 @@ static void print_tiers(const struct sim *sim)
 	}
 }
 
+/* A hit rate means less when requests went without. */
+static void print_refused(const struct sim *sim)
+{
+	const char *before = "\nRequests that found no room among what others hold: ";
+
+	for (uint32_t c = 0; c < sim->n_columns; c++) {
+		for (uint32_t k = 0; k < sim->n_sizes; k++) {
+			uint64_t n = result_of(sim, c, k)->refused;
+
+			if (n > 0) {
+				printf("%s%llu (%s, %u blocks)", before, (unsigned long long)n,
+					sim->columns[c].name, sim->sizes[k]);
+				before = ", ";
+			}
+		}
+	}
+	if (*before == ',') {
+		puts("");
+	}
+}
+
 void sim_print_table(const struct sim *sim)
 {
 	print_head(sim);
@@ -178,6 +199,7 @@ void sim_print_table(const struct sim *sim)
 	} else {
 		print_needs(sim);
 	}
+	print_refused(sim);
 }
 
 /* ---- JSON ---- */
