@@ -52,11 +52,11 @@ same(ctl("gen", "-m", "-", stdin='[{"role":"u","content":"c"}]')[1], "<u>c<assis
      "gen --messages -")
 # What is kept. The server's tables are the real ones, its tokens are bytes.
 for args, want in (
-        (("session", "open", "al", "--system", "be"), "al: messages, 1 messages, 0 tokens seen, 0 turns, lives 3600.0 s\n"),
+        (("session", "open", "al", "--system", "be"), "al: messages 1, tokens seen 0, turns 0, ends after 3600.0 s of silence\n"),
         (("ask", "al", "hi", "-n", "4"), "<sys\n"),
-        (("session", "append", "al", "--chat", "more"), "al: messages, 4 messages, 0 tokens seen, 1 turns, lives 3600.0 s\n"),
+        (("session", "append", "al", "--chat", "more"), "al: messages 4, tokens seen 0, turns 1, ends after 3600.0 s of silence\n"),
         (("ask", "al", "-n", "1", "--last-turn"), "<\n"),
-        (("session", "open", "run", "abc", "--ttl", "1.5"), "run: tokens, 0 messages, 3 tokens seen, 0 turns, lives 1.5 s\n"),
+        (("session", "open", "run", "abc", "--ttl", "1.5"), "run: a run of tokens, tokens seen 3, turns 0, ends after 1.5 s of silence\n"),
         (("gen", "--session", "run", "de", "-n", "2"), "ab\n"),
         (("session", "close", "run"), "closed: 7 tokens of it were cached\n"),
         (("end", "some", "words"), "ended: 10 tokens of it were cached\n"),
@@ -102,12 +102,12 @@ same(ctl("check"), (0, "ok\n", ""), "check")
 ok(ctl("flush")[1].startswith("flushed blocks: device "), "flush")
 same(ctl("flush", "--tier", "host", "--tier", "disk", "--namespace", "n")[0], 0, "flush a part")
 same(ctl("evict", "--tier", "device", "--bytes", "1G"),
-     (0, "evicted from device: blocks 0, bytes 0; in use 0\n", ""), "evict")
+     (0, "evicted from device: blocks 0, 0 bytes; in use 0\n", ""), "evict")
 same(ctl("evict", "--tier", "host", "--tier", "disk")[0], 2, "evict takes one tier")
-same(ctl("save"), (0, "saved: the store has 1 records, 741376 bytes\n", ""), "save")
+same(ctl("save"), (0, "saved: records in the store 1, 724 KiB\n", ""), "save")
 ok("records " in ctl("store", "info")[1], "store info")
-same(ctl("store", "verify"), (0, "verified 1 records, 741376 bytes: 0 damaged\n", ""), "store verify")
-same(ctl("store", "clear"), (0, "cleared 1 records\n", ""), "store clear")
+same(ctl("store", "verify"), (0, "verified records 1, 724 KiB; damaged 0\n", ""), "store verify")
+same(ctl("store", "clear"), (0, "cleared records 1\n", ""), "store clear")
 same(ctl("store", "compact")[0], 0, "store compact")
 same(ctl("store", "frob")[0], 2, "store with another word")
 

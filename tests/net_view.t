@@ -335,6 +335,10 @@ ok(h["total"]["ceiling_tokens"]["hit"] == h["total"]["cached_tokens"],
 same([s["salt"] for s in c.ask(op="tree", id=1)["spaces"]], ["kept"], "now its name is known")
 ok("from disk" in subprocess.run([CTL, "-s", server.address, "hits"], capture_output=True,
                                  text=True).stdout, "prefixctl hits shows slower tiers")
+said = [subprocess.run([CTL, "-s", server.address, *words], capture_output=True, text=True).stderr
+        for words in (["gen", "-n", "1", "word " * 100], ["save"], ["evict"], ["gen", "-n", "1", "word " * 100])]
+ok("from disk" not in said[0] and "from host 0, from disk " in said[3],
+   "prefixctl gen tells of slower tiers, where something came from there", said)
 server.stop()
 
 # ---- what is being computed ----
@@ -399,7 +403,7 @@ c.ask(op="generate", id=1, prompt=secret, max_tokens=5, stream=False)
 for t in threads:
     t.join()
 out = subprocess.run([CTL, "-s", server.address, "trace", "stop"], capture_output=True, text=True)
-ok(out.returncode == 0 and "151 requests" in out.stdout, "prefixctl trace stop", out)
+ok(out.returncode == 0 and "requests 151, " in out.stdout, "prefixctl trace stop", out)
 lines2 = [json.loads(x) for x in open(path2)]
 ok(sorted(len(x["hash_ids"]) for x in lines2[:]) != [] and "swordfish" not in open(path2).read(),
    "no text is in it")
@@ -413,6 +417,8 @@ for bad, code in (({"action": "stop"}, "not_found"), ({"action": "start"}, "bad_
                   ({"action": "start", "path": "/nowhere/t"}, "bad_request"),
                   ({"action": "start", "path": path + "3", "max_bytes": 1}, "bad_request")):
     same(c.ask(op="trace", id=1, **bad)["code"], code, "trace with %r" % bad)
+same([subprocess.run([CTL, "-s", server.address, *more, "trace", "status"], capture_output=True).returncode
+      for more in ((), ("--json",))], [1, 1], "the exit status tells that a trace failed")
 same(len(open(path).readlines()), 150, "a file that is there is never touched")
 path3 = path + "3"
 out = subprocess.run([os.path.abspath(CTL), "-s", server.address, "trace", "start", "t.jsonl3"], cwd=tmp.name,

@@ -112,6 +112,8 @@ void pfx_ctl_clean(struct pfx_buf *out, const char *text, size_t n, int columns)
 void pfx_ctl_put_text(const char *text, size_t n, int columns);
 /* The same of a string in an object; nothing when there is none. */
 void pfx_ctl_put_str(const json_t *o, const char *key, int columns);
+/* A number of bytes as people read it: 512 bytes, 17.7 MiB. */
+void pfx_ctl_put_bytes(long long bytes);
 /* Columns of the terminal; 0 when standard output is none. */
 int pfx_ctl_width(void);
 /* usage, timing and miss of a `done`, to standard error. */

@@ -82,9 +82,15 @@ static void put_tokens(const json_t *reply)
 
 static int tell_session(const struct pfx_ctl *ctl, const json_t *reply)
 {
+	const char *kind = pfx_ctl_str(reply, "kind");
+
 	pfx_ctl_put_str(reply, "session", 0);
-	printf(": %s, %lld messages, %lld tokens seen, %lld turns, lives %.1f s",
-		pfx_ctl_str(reply, "kind"), pfx_ctl_int(reply, "messages"),
+	if (strcmp(kind, "messages") == 0) {
+		printf(": messages %lld", pfx_ctl_int(reply, "messages"));
+	} else {
+		printf(": %s", strcmp(kind, "none") == 0 ? "empty" : "a run of tokens");
+	}
+	printf(", tokens seen %lld, turns %lld, ends after %.1f s of silence",
 		pfx_ctl_int(reply, "tokens"), pfx_ctl_int(reply, "turns"),
 		pfx_ctl_real(reply, "ttl_ms") / 1e3);
 	put_tokens(reply);
@@ -253,7 +259,7 @@ static const struct pfx_ctl_command commands[] = {
 	{ "session open", "session.open", fill_open, tell_session,
 		"begin a conversation: [NAME [TEXT]]", NULL },
 	{ "session append", "session.append", fill_append, tell_session,
-		"add to it without an answer: NAME TEXT", NULL },
+		"add to it without an answer: NAME TEXT (-c: as a message)", NULL },
 	{ "session close", "session.close", fill_close, tell_ended, "end it: NAME", NULL },
 	{ "ask", "generate", fill_ask, tell_asked, "say something in a session: NAME [TEXT]", NULL },
 	{ "end", "end", fill_end, tell_ended, "a conversation will not go on", NULL },

@@ -38,35 +38,54 @@ static int tell_flush(const struct pfx_ctl *ctl, const json_t *reply)
 
 static int tell_evict(const struct pfx_ctl *ctl, const json_t *reply)
 {
-	printf("evicted from %s: blocks %lld, bytes %lld; in use %lld\n", pfx_ctl_str(reply, "tier"),
-		pfx_ctl_int(reply, "blocks"), pfx_ctl_int(reply, "bytes"), pfx_ctl_int(reply, "in_use"));
+	printf("evicted from %s: blocks %lld, ", pfx_ctl_str(reply, "tier"),
+		pfx_ctl_int(reply, "blocks"));
+	pfx_ctl_put_bytes(pfx_ctl_int(reply, "bytes"));
+	printf("; in use %lld\n", pfx_ctl_int(reply, "in_use"));
 	return 0;
 }
 
 static int tell_save(const struct pfx_ctl *ctl, const json_t *reply)
 {
-	printf("saved: the store has %lld records, %lld bytes\n", pfx_ctl_int(reply, "records"),
-		pfx_ctl_int(reply, "bytes"));
+	printf("saved: records in the store %lld, ", pfx_ctl_int(reply, "records"));
+	pfx_ctl_put_bytes(pfx_ctl_int(reply, "bytes"));
+	puts("");
 	return 0;
+}
+
+/* What it is to do is known to who asked. */
+static int tell_info(const struct pfx_ctl *ctl, const json_t *reply)
+{
+	json_t *copy = json_copy((json_t *)reply);
+	int rc;
+
+	json_object_del(copy, "do");
+	rc = pfx_ctl_tell_all(ctl, copy);
+	json_decref(copy);
+	return rc;
 }
 
 static int tell_verify(const struct pfx_ctl *ctl, const json_t *reply)
 {
-	printf("verified %lld records, %lld bytes: %lld damaged\n", pfx_ctl_int(reply, "records"),
-		pfx_ctl_int(reply, "bytes"), pfx_ctl_int(reply, "damaged"));
+	printf("verified records %lld, ", pfx_ctl_int(reply, "records"));
+	pfx_ctl_put_bytes(pfx_ctl_int(reply, "bytes"));
+	printf("; damaged %lld\n", pfx_ctl_int(reply, "damaged"));
 	return pfx_ctl_int(reply, "damaged") == 0 ? 0 : PFX_CTL_NOT_OK;
 }
 
 static int tell_compact(const struct pfx_ctl *ctl, const json_t *reply)
 {
-	printf("compacted: %lld bytes, before %lld\n", pfx_ctl_int(reply, "file_bytes"),
-		pfx_ctl_int(reply, "file_bytes_before"));
+	fputs("compacted: the file has ", stdout);
+	pfx_ctl_put_bytes(pfx_ctl_int(reply, "file_bytes"));
+	fputs(", before ", stdout);
+	pfx_ctl_put_bytes(pfx_ctl_int(reply, "file_bytes_before"));
+	puts("");
 	return 0;
 }
 
 static int tell_clear(const struct pfx_ctl *ctl, const json_t *reply)
 {
-	printf("cleared %lld records\n", pfx_ctl_int(reply, "records"));
+	printf("cleared records %lld\n", pfx_ctl_int(reply, "records"));
 	return 0;
 }
 
@@ -74,7 +93,7 @@ static const struct pfx_ctl_command commands[] = {
 	{ "flush", "flush", NULL, tell_flush, "forget what is cached, or a part of it", NULL },
 	{ "evict", "evict", fill_evict, tell_evict, "push blocks out of a tier", NULL },
 	{ "save", "save", NULL, tell_save, "write all that is in memory to the store", NULL },
-	{ "store info", "store", fill_store, pfx_ctl_tell_all, "what the store holds and counts", NULL },
+	{ "store info", "store", fill_store, tell_info, "what the store holds and counts", NULL },
 	{ "store verify", "store", fill_store, tell_verify, "read and check every record", NULL },
 	{ "store compact", "store", fill_store, tell_compact, "give unused room back to the disk",
 		NULL },

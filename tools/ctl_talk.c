@@ -47,6 +47,15 @@ static int tell_error(const json_t *reply)
 	return PFX_CTL_SERVER;
 }
 
+/* What --json ends with: as the text would. */
+static int raw_status(const json_t *reply)
+{
+	const char *state = pfx_ctl_str(reply, "state"), *what = pfx_ctl_str(reply, "do");
+
+	return json_is_false(json_object_get(reply, "ok")) || strcmp(state, "failed") == 0 ||
+		(strcmp(what, "verify") == 0 && pfx_ctl_int(reply, "damaged") > 0) ? PFX_CTL_NOT_OK : 0;
+}
+
 /* One line of the server's. -1: more will come; else the exit status. */
 static int take_line(const struct pfx_ctl *ctl, const char *line, size_t n, int *open_line)
 {
@@ -77,8 +86,7 @@ static int take_line(const struct pfx_ctl *ctl, const char *line, size_t n, int 
 				pfx_ctl_int(reply, "total"));
 		}
 	} else if (ctl->raw) {
-		status = error ? PFX_CTL_SERVER
-			: json_is_false(json_object_get(reply, "ok")) ? PFX_CTL_NOT_OK : 0;
+		status = error ? PFX_CTL_SERVER : raw_status(reply);
 	} else {
 		if (*open_line) {
 			puts("");

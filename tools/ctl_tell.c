@@ -30,16 +30,44 @@ const char *pfx_ctl_str(const json_t *o, const char *key)
 	return text == NULL ? "" : text;
 }
 
+/* Divided down to less than 1024; *unit is what that counts. */
+static double scaled(double bytes, const char **unit)
+{
+	static const char *const units[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
+	size_t i = 0;
+
+	while (bytes >= 1024 && i + 1 < sizeof(units) / sizeof(units[0])) {
+		bytes /= 1024;
+		i++;
+	}
+	*unit = units[i];
+	return bytes;
+}
+
+void pfx_ctl_put_bytes(long long bytes)
+{
+	const char *unit;
+	double n = scaled((double)bytes, &unit);
+
+	printf("%.*f %s", bytes < 1024 ? 0 : n < 10 ? 2 : n < 100 ? 1 : 0, n, unit);
+}
+
 void pfx_ctl_tell_usage(const json_t *done)
 {
 	const json_t *usage = json_object_get(done, "usage");
+	const json_t *cached = json_object_get(usage, "cached");
 	const json_t *timing = json_object_get(done, "timing");
 	const json_t *miss = json_object_get(done, "miss");
 	const char *finish = json_string_value(json_object_get(done, "finish"));
 
-	fprintf(stderr, "%s: prompt %lld (cached %lld, computed %lld), completion %lld", finish,
+	fprintf(stderr, "%s: prompt %lld (cached %lld, computed %lld", finish,
 		pfx_ctl_int(usage, "prompt_tokens"), pfx_ctl_int(usage, "cached_tokens"),
-		pfx_ctl_int(usage, "computed_tokens"), pfx_ctl_int(usage, "completion_tokens"));
+		pfx_ctl_int(usage, "computed_tokens"));
+	if (pfx_ctl_int(cached, "host") + pfx_ctl_int(cached, "disk") > 0) {
+		fprintf(stderr, "; from host %lld, from disk %lld", pfx_ctl_int(cached, "host"),
+			pfx_ctl_int(cached, "disk"));
+	}
+	fprintf(stderr, "), completion %lld", pfx_ctl_int(usage, "completion_tokens"));
 	if (json_is_number(json_object_get(timing, "ttft_ms"))) {
 		fprintf(stderr, ", first token %.2f ms", pfx_ctl_real(timing, "ttft_ms"));
 	}
@@ -106,6 +134,14 @@ void pfx_ctl_put_text(const char *text, size_t n, int columns)
 	pfx_buf_free(&clean);
 }
 
+static int is_bytes(const char *key)
+{
+	size_t n = strlen(key);
+
+	return strcmp(key, "bytes_max") == 0 || strcmp(key, "max_bytes") == 0 ||
+		(n >= 5 && strcmp(key + n - 5, "bytes") == 0);
+}
+
 /* name  value, one a line; what is nested gets dotted names. */
 static void tell_fields(const json_t *o, const char *prefix)
 {
@@ -123,7 +159,13 @@ static void tell_fields(const json_t *o, const char *prefix)
 		} else if (strcmp(name, "id") != 0) {
 			char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
 
-			printf("%-40s %s\n", name, text);
+			printf("%-40s %s", name, text);
+			if (is_bytes(key) && json_integer_value(v) >= 10240) {
+				fputs(" (", stdout);
+				pfx_ctl_put_bytes(json_integer_value(v));
+				fputs(")", stdout);
+			}
+			puts("");
 			free(text);
 		}
 	}

@@ -342,17 +342,25 @@ static void put_request(const json_t *o)
 {
 	const json_t *timing = json_object_get(o, "timing");
 	const char *finish = pfx_ctl_str(o, "finish"), *error = pfx_ctl_str(o, "error");
-	static const char *const parts[] = { "queue_ms", "prefill_ms", "ttft_ms", "total_ms",
-		"ended_ms_ago" };
+	static const struct {
+		const char *key, *name;
+	} parts[] = {
+		{ "queue_ms", "waited" }, { "prefill_ms", "prefill" }, { "ttft_ms", "to first token" },
+		{ "total_ms", "in all" },
+	};
+	const json_t *ago = json_object_get(timing, "ended_ms_ago");
 
 	printf("request %lld: %s, %s%s%s%s, in ", pfx_ctl_int(o, "request"), pfx_ctl_str(o, "op"),
 		pfx_ctl_str(o, "state"), *finish != 0 || *error != 0 ? " with " : "", finish, error);
 	put_owner(o);
 	puts("");
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-		if (json_is_number(json_object_get(timing, parts[i]))) {
-			printf("  %-16s %.2f\n", parts[i], pfx_ctl_real(timing, parts[i]));
+		if (json_is_number(json_object_get(timing, parts[i].key))) {
+			printf("  %-16s %.2f ms\n", parts[i].name, pfx_ctl_real(timing, parts[i].key));
 		}
+	}
+	if (json_is_number(ago)) {
+		printf("  %-16s %.1f s ago\n", "ended", json_number_value(ago) / 1000);
 	}
 	if (pfx_ctl_int(o, "preempted") > 0) {
 		printf("  preempted        %lld times, %lld tokens computed again\n",
@@ -360,30 +368,31 @@ static void put_request(const json_t *o)
 	}
 }
 
-static void put_estimate(const json_t *estimate)
+static void put_compute(double ms)
 {
-	const char *key;
-	json_t *v;
-
-	json_object_foreach((json_t *)estimate, key, v) {
-		if (json_is_integer(v)) {
-			printf("  %-16s %lld\n", key, (long long)json_integer_value(v));
-		} else if (json_is_number(v)) {
-			printf("  %-16s %.2f\n", key, json_number_value(v));
-		} else if (json_is_string(v)) {
-			printf("  %-16s %s\n", key, json_string_value(v));
-		}
+	if (ms > 0) {
+		printf("%.2f ms", ms);
+	} else {
+		fputs("not measured yet", stdout);
 	}
 }
 
-static void put_slower(const json_t *list)
+static void put_estimate(const json_t *estimate)
 {
+	const json_t *list = json_object_get(estimate, "slower_tiers");
+
+	if (pfx_ctl_int(estimate, "compute_tokens") > 0) {
+		fputs("  computing it     ", stdout);
+		put_compute(pfx_ctl_real(estimate, "compute_ms"));
+		puts("");
+	}
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		const json_t *o = json_array_get(list, i);
 
-		printf("  from %-11s %.2f ms for %lld tokens; computing them %.2f ms: %s\n",
-			pfx_ctl_str(o, "tier"), pfx_ctl_real(o, "copy_ms"), pfx_ctl_int(o, "tokens"),
-			pfx_ctl_real(o, "compute_ms"), pfx_ctl_str(o, "better"));
+		printf("  from %-11s %.2f ms for %lld tokens; computing them: ", pfx_ctl_str(o, "tier"),
+			pfx_ctl_real(o, "copy_ms"), pfx_ctl_int(o, "tokens"));
+		put_compute(pfx_ctl_real(o, "compute_ms"));
+		printf("; better: %s\n", pfx_ctl_str(o, "better"));
 	}
 }
 
@@ -405,7 +414,6 @@ static int tell_explain(const struct pfx_ctl *ctl, const json_t *reply)
 	}
 	put_miss(json_object_get(reply, "miss"));
 	put_estimate(json_object_get(reply, "estimate"));
-	put_slower(json_object_get(json_object_get(reply, "estimate"), "slower_tiers"));
 	if (json_is_object(flight)) {
 		printf("request %lld is computing it up to token %lld\n", pfx_ctl_int(flight, "request"),
 			pfx_ctl_int(flight, "tokens"));
@@ -452,9 +460,10 @@ static int tell_trace(const struct pfx_ctl *ctl, const json_t *reply)
 
 	printf("%s", pfx_ctl_str(reply, "state"));
 	if (json_is_string(json_object_get(reply, "path"))) {
-		printf(" %s: %lld requests, %lld of %lld bytes", pfx_ctl_str(reply, "path"),
-			pfx_ctl_int(reply, "records"), pfx_ctl_int(reply, "bytes"),
-			pfx_ctl_int(reply, "max_bytes"));
+		printf(" %s: requests %lld, ", pfx_ctl_str(reply, "path"), pfx_ctl_int(reply, "records"));
+		pfx_ctl_put_bytes(pfx_ctl_int(reply, "bytes"));
+		fputs(" of at most ", stdout);
+		pfx_ctl_put_bytes(pfx_ctl_int(reply, "max_bytes"));
 	}
 	if (pfx_ctl_int(reply, "dropped") > 0) {
 		printf(", %lld dropped", pfx_ctl_int(reply, "dropped"));

@@ -321,7 +321,8 @@ static void read_command(struct pfx_ctl *ctl, int argc, char **argv)
 		}
 	}
 	pfx_buf_adds(&doc, "\vText comes from the words behind the command, from --file, or else from "
-		"standard input. Ctrl-C cancels.\n\nExit status: 0 done; 1 check found problems; 2 wrong "
+		"standard input. Ctrl-C cancels.\n\nExit status: 0 done; 1 problems (check), damaged records (store verify) or a "
+		"failed trace; 2 wrong "
 		"usage; 3 no connection; 4 the server answered with an error; 130 cancelled by Ctrl-C.");
 	argp.doc = doc.data;
 	argp_err_exit_status = PFX_CTL_USAGE;
