@@ -9,11 +9,13 @@
 #include "base/assert.h"
 
 #define ROW(requests, prompt, cached, computed, rate) \
+	ROW_OF(requests, prompt, cached, computed, rate, 0.0)
+#define ROW_OF(requests, prompt, cached, computed, rate, block_rate) \
 	"\"requests\":" #requests ",\"prompt_tokens\":" #prompt ",\"cached_tokens\":" #cached \
 	",\"computed_tokens\":" #computed ",\"cached\":{\"device\":" #cached ",\"host\":0,\"disk\":0}," \
 	"\"hit_rate\":" #rate ",\"ceiling\":" #rate ",\"ceiling_tokens\":{\"hit\":" #cached \
-	",\"of\":" #prompt "},\"blocks\":{\"hit\":0,\"of\":" #requests ",\"hit_rate\":0.0}"
-#define NONE "\"names\":0," ROW(0, 0, 0, 0, null)
+	",\"of\":" #prompt "},\"blocks\":{\"hit\":0,\"of\":" #requests ",\"hit_rate\":" #block_rate "}"
+#define NONE "\"names\":0," ROW_OF(0, 0, 0, 0, null, null)
 
 static const char *const hits =
 	"{\"since_ms\":1700000000000,\"time_ms\":1700000060000,"
