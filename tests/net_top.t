@@ -200,12 +200,14 @@ for sig, want in ((signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIG
 t = Terminal("--count", "2", "--delay", "0.1")
 t.until(lambda s: "REQUEST" in s, "up again")
 t.end("--count ends it", 0)
-t = Terminal(term="no-such-terminal")
-t.proc.wait(WAIT)
-t.read(0.2)
-ok("REQUEST" in t.raw and t.proc.returncode == 0, "an unknown terminal gets one look as text", t.raw)
-os.close(t.master)
-t.proc.stderr.close()
+for term in ("no-such-terminal", "dumb"):
+    t = Terminal(term=term)
+    t.proc.wait(WAIT)
+    t.read(0.2)
+    ok("REQUEST" in t.raw and "\x1b" not in t.raw and t.proc.returncode == 0,
+       "one look as text on a terminal called " + term, t.raw)
+    os.close(t.master)
+    t.proc.stderr.close()
 
 # ---- without a screen ----
 

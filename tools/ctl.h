@@ -119,7 +119,7 @@ int pfx_ctl_width(void);
 /* usage, timing and miss of a `done`, to standard error. */
 void pfx_ctl_tell_usage(const json_t *done);
 
-/* ctl_term.c: whether ncurses knows the terminal that TERM names. */
+/* ctl_term.c: whether ncurses knows how to draw on the terminal that TERM names. */
 int pfx_ctl_terminal_known(void);
 
 /* ctl_top.c */

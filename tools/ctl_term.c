@@ -15,11 +15,13 @@
 int pfx_ctl_terminal_known(void)
 {
 #ifdef HAVE_NCURSES
-	int known = 0;
+	int known = 0, can;
 
 	if (setupterm(NULL, STDOUT_FILENO, &known) == OK) {
+		/* A screen cannot be kept up where the cursor does not go to a place. */
+		can = cursor_address != NULL;
 		del_curterm(cur_term);
-		return 1;
+		return can;
 	}
 #endif
 	return 0;
