@@ -317,7 +317,7 @@ static void read_command(struct pfx_ctl *ctl, int argc, char **argv)
 	for (size_t g = 0; g < N_GROUPS; g++) {
 		pfx_buf_addf(&doc, "\n%s:\n", groups[g]->title);
 		for (const struct pfx_ctl_command *c = groups[g]->commands; c->name != NULL; c++) {
-			pfx_buf_addf(&doc, "  %-13s %s\n", c->name, c->help);
+			pfx_buf_addf(&doc, "  %-14s %s\n", c->name, c->help);
 		}
 	}
 	pfx_buf_adds(&doc, "\vText comes from the words behind the command, from --file, or else from "
