@@ -368,7 +368,8 @@ static void put_request(const json_t *o)
 	}
 }
 
-static void put_compute(double ms)
+/* An estimate; null, which is read as 0, where nothing was measured. */
+static void put_ms(double ms)
 {
 	if (ms > 0) {
 		printf("%.2f ms", ms);
@@ -383,15 +384,16 @@ static void put_estimate(const json_t *estimate)
 
 	if (pfx_ctl_int(estimate, "compute_tokens") > 0) {
 		fputs("  computing it     ", stdout);
-		put_compute(pfx_ctl_real(estimate, "compute_ms"));
+		put_ms(pfx_ctl_real(estimate, "compute_ms"));
 		puts("");
 	}
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		const json_t *o = json_array_get(list, i);
 
-		printf("  from %-11s %.2f ms for %lld tokens; computing them: ", pfx_ctl_str(o, "tier"),
-			pfx_ctl_real(o, "copy_ms"), pfx_ctl_int(o, "tokens"));
-		put_compute(pfx_ctl_real(o, "compute_ms"));
+		printf("  from %-11s %lld tokens: ", pfx_ctl_str(o, "tier"), pfx_ctl_int(o, "tokens"));
+		put_ms(pfx_ctl_real(o, "copy_ms"));
+		fputs("; computing them: ", stdout);
+		put_ms(pfx_ctl_real(o, "compute_ms"));
 		printf("; better: %s\n", pfx_ctl_str(o, "better"));
 	}
 }
