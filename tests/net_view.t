@@ -259,7 +259,7 @@ path = os.path.join(tmp.name, "named.jsonl")
 c.ask(op="trace", id=1, action="start", path=path)
 same(c.ask(op="prefix.put", id=1, prefix="manual", tokens=ids(60))["event"], "prefix", "a named prefix")
 for i in range(3):
-    c.ask(op="warm", id=1, prefix="manual", tokens=ids(10))
+    c.ask(op="warm", id=1, prefix="manual", tokens=[10 + i] + ids(9))  # no two go on alike
 h = c.ask(op="hits", id=1)
 same([(r["name"], r["requests"], r["prompt_tokens"], r["cached_tokens"]) for r in h["named"]],
      [("manual", 3, 210, 120)], "hits by named prefix")
