@@ -140,7 +140,7 @@ void pfx_path_lost(struct pfx_path *path, uint32_t block_index)
 	struct pfx_cache *cache = path->cache;
 	uint32_t i = block_index, pos = block_index << cache->shift;
 	struct pfx_node *x = node_of(path, &i);
-	int in_memory, bad;
+	int in_memory, bad, keeps;
 
 	if (x == NULL || i < x->n_dev) {
 		return;
@@ -153,6 +153,15 @@ void pfx_path_lost(struct pfx_path *path, uint32_t block_index)
 	bad = in_memory && cache->tier[PFX_TIER_HOST].pool.state[
 		pfx_node_blocks(x, cache->shift)[i]] == PFX_BLOCK_BAD;
 	cache->tier[in_memory && !bad ? PFX_TIER_HOST : PFX_TIER_DISK].failed++;
+	/*
+	 * What stays on disk begins a node, so that no path is left with the middle of one, which
+	 * another cut would take away from it. Without the memory for that, nothing stays.
+	 */
+	keeps = in_memory && !bad && x->saved > i << cache->shift;
+	if (keeps && i > 0) {
+		keeps = pfx_tree_split(cache, x, pos) != NULL;
+		i = keeps ? 0 : i;
+	}
 	pfx_list_for(it, &cache->paths) {
 		struct pfx_path *other = pfx_container_of(it, struct pfx_path, link);
 
@@ -161,7 +170,7 @@ void pfx_path_lost(struct pfx_path *path, uint32_t block_index)
 		}
 	}
 	/* With a bad host block the record was the source. */
-	if (!in_memory || bad) {
+	if (!keeps) {
 		pfx_lose_below(cache, x, i, PFX_TIER_DISK);
 	}
 	if (in_memory) {
