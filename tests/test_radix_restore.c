@@ -130,6 +130,43 @@ static void test_used_after_the_start(void)
 	finish("used");
 }
 
+/* Not of a restore, but of records too: a host block is lost in the middle of a node, its record not. */
+static void test_lost_in_the_middle(void)
+{
+	uint32_t tokens[3 * B] = { 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3 };
+	struct pfx_block_copy copy;
+	struct pfx_save_order save;
+	struct pfx_spill spill;
+	struct pfx_path *path, *other;
+
+	setup();
+	pfx_restore_end(restore);
+	is_int(pfx_path_open(cache, space, tokens, 3 * B, NULL, &path), 0, "three blocks");
+	is_int(pfx_path_reserve(path, 3 * B, &copy), 0, "have room");
+	is_int(pfx_path_publish(path, tokens, 3 * B), 0, "and are published");
+	pfx_path_close(path);
+	while (pfx_cache_next_save(cache, &save) == 1) {
+		pfx_cache_save_copied(cache, save.record);
+		pfx_cache_saved(cache, save.record, 0);
+	}
+	is_int(pfx_cache_evict(cache, PFX_TIER_DEVICE, NULL, 3), 3, "they go to host memory");
+	while (pfx_cache_next_spill(cache, &spill) == 1) {
+		pfx_cache_spilled(cache, &spill, 1);
+	}
+	is_int(pfx_path_open(cache, space, tokens, 3 * B, NULL, &path), 0, "a path matches them");
+	is_int(pfx_path_reach(path), 3 * B, "all three");
+	pfx_path_lost(path, 1);
+	is_int(pfx_path_reach(path), B, "the second cannot be read");
+	is_int(matched(1, 2), 2 * B, "but has its record");
+	is_int(pfx_path_open(cache, space, tokens, 2 * B, NULL, &other), 0, "one that cuts behind it");
+	is_int(pfx_cache_check(cache, NULL, NULL), 0, "leaves the first path where it was");
+	pfx_path_lost(other, 1);
+	is_int(matched(1, 2), B, "and then its record is lost as well");
+	pfx_path_close(other);
+	pfx_path_close(path);
+	finish("lost");
+}
+
 int main(void)
 {
 	uint64_t live = pfx_alloc_live();
@@ -137,6 +174,7 @@ int main(void)
 	test_any_order_of_rows();
 	test_above_the_young();
 	test_used_after_the_start();
+	test_lost_in_the_middle();
 	is_int((long long)pfx_alloc_live(), (long long)live, "all memory is given back");
 	return tap_done();
 }
