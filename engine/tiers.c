@@ -121,12 +121,12 @@ static void note_save(struct pfx_tiers *t, int rc)
 		t->save_pause_ns = 0;
 		return;
 	}
-	t->failed_saves++;
-	t->save_error = t->save_error == 0 ? rc : t->save_error;
 	if (rc == -ENOENT) {
-		/* Its parent failed; that one has been noted. */
+		/* Its parent failed, and that one has been noted, or has made room or was flushed since. */
 		return;
 	}
+	t->failed_saves++;
+	t->save_error = t->save_error == 0 ? rc : t->save_error;
 	t->save_pause_ns = t->save_pause_ns == 0 ? SAVE_PAUSE_NS : t->save_pause_ns * 2;
 	if (t->save_pause_ns > SAVE_PAUSE_MAX_NS) {
 		t->save_pause_ns = SAVE_PAUSE_MAX_NS;
@@ -312,7 +312,9 @@ static void give_saves(struct pfx_engine *e, uint32_t most)
  */
 static int may_save(const struct pfx_tiers *t)
 {
-	return t->writer != NULL && !t->held && pfx_list_empty(&t->asking) &&
+	/* Who asks for a save waits for those who asked before, and what they wait for goes on. */
+	return t->writer != NULL && !t->held &&
+		(pfx_list_empty(&t->asking) || !pfx_list_empty(&t->savers)) &&
 		pfx_list_empty(&t->flushing) && (pfx_list_empty(&t->savers) || !t->all_saved) &&
 		pfx_clock_ns() >= t->save_after_ns;
 }

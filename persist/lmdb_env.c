@@ -126,10 +126,14 @@ int pfx_lmdb_mend(struct lmdb_store *s, const MDB_val *v)
 {
 	const uint8_t *at = v->mv_data;
 	uint8_t head[PFX_AUDIT_HEAD];
-	uint64_t offset = (uint64_t)(at - s->map);
+	uint64_t offset = (uint64_t)((uintptr_t)at - (uintptr_t)s->map); /* huge: before the map */
 
-	/* A small value lies inside of a tree page, and never so near its begin. */
-	if (offset % s->page_size != sizeof(head)) {
+	/*
+	 * Of a tree page that this transaction has touched LMDB keeps a copy elsewhere: a small value
+	 * in it is at no place of the file. A small value in the map lies inside of a tree page, and
+	 * never so near its begin.
+	 */
+	if (offset >= s->map_bytes || offset % s->page_size != sizeof(head)) {
 		return 0;
 	}
 	pfx_audit_value_head(head, offset / s->page_size, v->mv_size, s->page_size);

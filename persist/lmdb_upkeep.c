@@ -93,7 +93,7 @@ static int clear_all(struct lmdb_store *s, uint64_t *records)
 		rc = -EIO;
 	}
 	s->broken = s->env == NULL;
-	pthread_rwlock_unlock(&s->env_lock);
+	/* Before anybody reads again: who misses what the old catalog tells would call it damaged. */
 	pthread_mutex_lock(&s->lock);
 	if (rc == 0) {
 		struct pfx_catalog *old = s->cat;
@@ -107,6 +107,7 @@ static int clear_all(struct lmdb_store *s, uint64_t *records)
 		fresh = old;
 	}
 	pthread_mutex_unlock(&s->lock);
+	pthread_rwlock_unlock(&s->env_lock);
 	pfx_catalog_close(fresh);
 	return rc;
 }

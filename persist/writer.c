@@ -104,7 +104,7 @@ static void log_failure(const char *what, int rc)
 	}
 }
 
-/* Counts what came of a job; 0, or its code when that is a failure. */
+/* Counts what came of a job; 0, or its code when somebody should hear of it. */
 static int note_result_locked(struct pfx_writer *w, const struct job *job, int *result)
 {
 	if (job->kind == JOB_DELETE) {
@@ -114,6 +114,10 @@ static int note_result_locked(struct pfx_writer *w, const struct job *job, int *
 	} else {
 		w->stats.written += *result == 0;
 		w->stats.failed += *result != 0;
+	}
+	if (*result == -ENOENT) {
+		/* Its parent's failure is noted, if it was one: a parent may also be deleted meanwhile. */
+		return 0;
 	}
 	note_error_locked(w, *result);
 	return *result;
@@ -143,7 +147,7 @@ static void run_changes(struct pfx_writer *w, struct job **batch, uint32_t n, in
 	for (uint32_t i = 0; i < m; i++) {
 		int rc = note_result_locked(w, batch[at[i]], &put_results[i]);
 
-		results[at[i]] = rc;
+		results[at[i]] = put_results[i];
 		failed = rc != 0 ? rc : failed;
 	}
 	w->stats.queued -= n_puts;
