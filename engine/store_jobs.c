@@ -639,11 +639,7 @@ static struct pfx_event *new_chore(struct pfx_engine *e, struct pfx_request *r, 
 	j->r = r;
 	j->chore = chore;
 	j->start_ns = pfx_clock_ns();
-	j->has_space = space_of(r->job, &j->space);
-	if (j->has_space < 0) {
-		pfx_free(j);
-		return bad_request(r->job, "namespace must be a string");
-	}
+	j->has_space = space_of(r->job, &j->space) > 0;
 	e->tiers.job = j;
 	e->tiers.held = e->tiers.deletes_held = chore == CHORE_CLEAR;
 	return NULL;
@@ -653,10 +649,13 @@ void pfx_control_store(struct pfx_engine *e, struct pfx_request *r)
 {
 	const json_t *v = json_object_get(r->job->args, "do");
 	const char *what = v == NULL ? "info" : json_is_string(v) ? json_string_value(v) : "";
+	struct pfx_digest name;
 	struct pfx_event *ev;
 
 	if (e->tiers.store == NULL) {
 		ev = bad_request(r->job, why_not_save(e));
+	} else if (space_of(r->job, &name) < 0) {
+		ev = bad_request(r->job, "namespace must be a string");
 	} else if (strcmp(what, "info") == 0) {
 		ev = info_event(e, r->job);
 	} else {

@@ -56,8 +56,10 @@ static const char *prefix_key(const struct pfx_msg *m, const json_t *root)
 {
 	uint64_t named = OP(PREFIX_PUT) | OP(PREFIX_GET) | OP(PREFIX_DELETE);
 
-	return (1ull << m->op & named) != 0 && json_object_get(root, "prefix") == NULL ? "name"
-		: "prefix";
+	const json_t *name = json_object_get(root, "name");
+
+	return (1ull << m->op & named) != 0 && (json_object_get(root, "prefix") == NULL
+		|| (name != NULL && !json_is_string(name))) ? "name" : "prefix";
 }
 
 /* Who is asked, and what was put under a name. */

@@ -139,6 +139,24 @@ static int cannot_write(const char *folder, const char *name)
 	return no;
 }
 
+/* To open a pipe waits for ever, and a link leads out of the folder. */
+static int check_files(const struct lmdb_store *s, char *err, size_t errlen)
+{
+	static const char *const names[] = { LOCK_FILE, "lock.mdb", "data.mdb" };
+	struct stat st;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		char *path = pfx_lmdb_path(s->folder, names[i]);
+		int there = path != NULL && lstat(path, &st) == 0;
+
+		pfx_free(path);
+		if (there && !S_ISREG(st.st_mode)) {
+			return pfx_fail(-EINVAL, err, errlen, "%s: %s is not a file", s->folder, names[i]);
+		}
+	}
+	return 0;
+}
+
 /* The folder, and the lock that keeps other processes out. */
 static int take_folder(struct lmdb_store *s, char *err, size_t errlen)
 {
@@ -149,6 +167,10 @@ static int take_folder(struct lmdb_store *s, char *err, size_t errlen)
 		errno != EACCES) {
 		rc = -errno;
 		return pfx_fail(rc, err, errlen, "%s: cannot be made: %s", s->folder, strerror(-rc));
+	}
+	rc = check_files(s, err, errlen);
+	if (rc != 0) {
+		return rc;
 	}
 	s->read_only |= cannot_write(s->folder, "") || cannot_write(s->folder, "data.mdb");
 	file = pfx_lmdb_path(s->folder, LOCK_FILE);
