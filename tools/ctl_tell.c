@@ -130,7 +130,9 @@ void pfx_ctl_put_text(const char *text, size_t n, int columns)
 	struct pfx_buf clean = PFX_BUF_INIT;
 
 	pfx_ctl_clean(&clean, text, n, columns);
-	fwrite(clean.data, 1, clean.len, stdout);
+	if (clean.len > 0) {
+		fwrite(clean.data, 1, clean.len, stdout);
+	}
 	pfx_buf_free(&clean);
 }
 

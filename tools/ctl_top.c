@@ -473,6 +473,9 @@ int pfx_ctl_top(struct pfx_ctl *ctl, struct pfx_client *client)
 		}
 		t.delay_ms = (int)(s * 1000);
 	}
+	if (count != NULL && json_integer_value(count) < 0) {
+		pfx_ctl_die("--count is 0 or more");
+	}
 	t.count = count != NULL ? json_integer_value(count) : ctl->raw || on_screen ? -1 : 1;
 	catch_signals();
 	rc = on_screen ? watch_on_screen(&t) : watch_as_lines(&t);
