@@ -78,6 +78,12 @@ int pfx_lmdb_is_whole(struct lmdb_store *s)
 	if (s->env == NULL || s->broken || fstat(s->fd, &st) != 0) {
 		return 0;
 	}
+	if (s->linked && st.st_nlink == 0) {
+		s->broken = 1;
+		pfx_error("persist", "store was removed while in use, it is not used any more path=%s",
+			s->folder);
+		return 0;
+	}
 	if ((uint64_t)st.st_size < s->file_seen) {
 		s->broken = 1;
 		pfx_error("persist", "store was truncated while in use, it is not read any more path=%s",
@@ -268,6 +274,7 @@ int pfx_lmdb_reopen(struct lmdb_store *s)
 	/* Values are not read through the map, and what stands beside a tree page is no use. */
 	unsigned flags = MDB_NORDAHEAD | (s->read_only ? MDB_RDONLY | MDB_NOLOCK : MDB_NOMETASYNC);
 	MDB_envinfo info;
+	struct stat st;
 	int rc = s->read_only ? 0 : reserve_lock_file(s->folder);
 
 	s->env = NULL;
@@ -293,6 +300,8 @@ int pfx_lmdb_reopen(struct lmdb_store *s)
 		s->map_bytes = info.me_mapsize;
 	}
 	note_file_size(s);
+	/* Not every file system tells. */
+	s->linked = fstat(s->fd, &st) == 0 && st.st_nlink > 0;
 	return 0;
 }
 

@@ -62,6 +62,7 @@ struct lmdb_store {
 	uint32_t page_size;
 	int fd;             /* LMDB's own, of the data file */
 	_Atomic uint64_t file_seen; /* the size of the file is never less, unless it was cut */
+	int linked;      /* the file had a name when it was opened */
 	_Atomic int broken;
 
 	pthread_mutex_t lock;

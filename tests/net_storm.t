@@ -10,6 +10,7 @@ import json
 import os
 import random
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -228,5 +229,16 @@ for name, make in (("a pipe", os.mkfifo), ("a link", lambda p: os.symlink("/dev/
                         "--store", store], capture_output=True, text=True, timeout=60)
     ok(r.returncode == 1 and "data.mdb is not a file" in r.stderr,
        "%s in place of the store's file is refused" % name, r.stderr)
+
+store = os.path.join(tmp.name, "gone")
+s, c = start("--store", store, "--save", "all")
+ask(c, prompts[0])
+same(c.ask(op="save", id=1)["event"], "saved", "a save")
+shutil.rmtree(store)
+got = ask(c, prompts[1])["digests"], ask(c, prompts[0])["digests"]
+same(got, (cold[1], cold[0]), "the store's folder is removed: answers stay right")
+same(c.ask(op="save", id=1).get("code"), "internal", "... and a save does not say that it is kept")
+ok("removed while in use" in log(), "... and the log tells", log())
+same(s.stop(), 0, "... and the end is as always")
 
 finish()
