@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/assert.h"
@@ -51,6 +52,32 @@ static int open_mover(struct pfx_engine *e)
 	return pfx_mover_open(&t->mover, &opts);
 }
 
+/* What the machine does not have would be swapped, which is slower than computing. */
+static int open_host(struct pfx_engine *e, char *err, size_t errlen)
+{
+	uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t bytes = e->opts.host_memory;
+	size_t block_bytes = pfx_model_block_bytes(e->model);
+	int rc;
+
+	if (bytes < block_bytes) {
+		return pfx_fail(-EINVAL, err, errlen,
+			"--host-memory: %llu bytes are less than a block, which has %zu",
+			(unsigned long long)bytes, block_bytes);
+	}
+	if (bytes > machine) {
+		return pfx_fail(-EINVAL, err, errlen,
+			"--host-memory: %llu bytes are more than the machine's %llu",
+			(unsigned long long)bytes, (unsigned long long)machine);
+	}
+	rc = pfx_arena_open(&e->tiers.host, block_bytes, bytes);
+	if (rc != 0) {
+		return pfx_fail(rc, err, errlen, "--host-memory: cannot reserve %llu bytes: %s",
+			(unsigned long long)bytes, pfx_strerror(rc));
+	}
+	return 0;
+}
+
 int pfx_tiers_open(struct pfx_engine *e, const struct pfx_gguf *g, char *err, size_t errlen)
 {
 	struct pfx_tiers *t = &e->tiers;
@@ -61,13 +88,9 @@ int pfx_tiers_open(struct pfx_engine *e, const struct pfx_gguf *g, char *err, si
 	pfx_list_init(&t->syncing);
 	pfx_list_init(&t->flushing);
 	if (e->opts.host_memory > 0) {
-		rc = pfx_arena_open(&t->host, pfx_model_block_bytes(e->model), e->opts.host_memory);
-		if (rc == 0 && pfx_arena_blocks(t->host) == 0) {
-			rc = -EINVAL;
-		}
+		rc = open_host(e, err, errlen);
 		if (rc != 0) {
-			return pfx_fail(rc, err, errlen, "--host-memory: no room for a block of %zu bytes: %s",
-				pfx_model_block_bytes(e->model), pfx_strerror(rc));
+			return rc;
 		}
 	}
 	if (e->opts.store_path != NULL || e->opts.store != NULL) {

@@ -201,6 +201,11 @@ s = start(copy, "--store-replace", model=other)
 same(s.stats()["tiers"]["disk"]["records"], 0, "--store-replace clears it")
 s.stop()
 
+rc, err = refused("--host-memory", "99999T")
+ok(rc == 1 and "more than the machine's" in err, "host memory that the machine does not have", err)
+rc, err = refused("--host-memory", "1K")
+ok(rc == 1 and "less than a block" in err, "... or that holds no block", err)
+
 # ---- damage ----
 
 folder = os.path.join(tmp.name, "damaged")
