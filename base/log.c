@@ -34,6 +34,11 @@ int pfx_log_parse_level(const char *word, enum pfx_log_level *out)
 	return -EINVAL;
 }
 
+const char *pfx_log_level_name(enum pfx_log_level level)
+{
+	return level_names[level];
+}
+
 void pfx_log(enum pfx_log_level level, const char *area, const char *fmt, ...)
 {
 	char line[2048];

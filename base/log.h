@@ -16,6 +16,8 @@ enum pfx_log_level pfx_log_get_level(void);
 /* "error", "warn", "info" or "debug"; -EINVAL for any other word. */
 int pfx_log_parse_level(const char *word, enum pfx_log_level *out);
 
+const char *pfx_log_level_name(enum pfx_log_level level);
+
 /* area: the folder or program, e.g. "engine". */
 void pfx_log(enum pfx_log_level level, const char *area, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

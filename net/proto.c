@@ -25,6 +25,7 @@ static const char *const op_names[] = {
 	[PFX_OP_PING] = "ping",
 	[PFX_OP_AUTH] = "auth",
 	[PFX_OP_CANCEL] = "cancel",
+	[PFX_OP_CONFIG] = "config",
 	[PFX_OP_DRAIN] = "drain",
 	[PFX_OP_GENERATE] = "generate",
 	[PFX_OP_WARM] = "warm",

@@ -19,6 +19,7 @@ enum pfx_op {
 	PFX_OP_PING,
 	PFX_OP_AUTH,
 	PFX_OP_CANCEL,
+	PFX_OP_CONFIG,
 	PFX_OP_DRAIN,
 	/* From here on the engine answers: the message carries a job. */
 	PFX_OP_GENERATE,

@@ -184,6 +184,12 @@ static void answer_here(struct pfx_conn *c, const struct pfx_msg *m)
 		answer_hello(c->srv, &m->id, out);
 		return;
 	}
+	if (m->op == PFX_OP_CONFIG) {
+		pfx_reply_begin(out, &m->id, "config");
+		pfx_buf_addf(out, ",\"settings\":%s", c->srv->opts.settings);
+		pfx_reply_end(out);
+		return;
+	}
 	pfx_reply_begin(out, &m->id, m->op == PFX_OP_PING ? "pong" : "auth");
 	if (m->op == PFX_OP_AUTH) {
 		/* No key file: everybody is admin of the default namespace, whatever was sent. */

@@ -39,6 +39,7 @@ void pfx_server_opts_init(struct pfx_server_opts *opts)
 	opts->max_line = 16u << 20;
 	opts->max_unread = 64u << 20;
 	opts->idle_timeout_ms = 3600000;
+	opts->settings = "{}";
 }
 
 static struct timeval ms_to_tv(uint32_t ms)

@@ -27,6 +27,7 @@ struct pfx_server_opts {
 	size_t max_line;          /* bytes of a request line, and of prompt_bytes */
 	size_t max_unread;        /* bytes of replies that a client may leave unread */
 	uint32_t idle_timeout_ms; /* 0: never */
+	const char *settings;     /* what `config` answers, a JSON object; borrowed until close */
 	void (*on_draining)(void *arg); /* NULL is fine; called once, in the loop */
 	void *arg;
 };

@@ -13,7 +13,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.environ.get("top_srcdir", "."), "tests"))
-from net_harness import FAKE, Conn, Server, finish, ok, same, scratch  # noqa: E402
+from net_harness import CTL, FAKE, Conn, Server, finish, ok, same, scratch  # noqa: E402
 
 tmp = scratch()
 
@@ -105,7 +105,14 @@ h = s.connect().ask(op="hello", id=1)
 same((h["threads"], h["limits"]["connections"]), (8, 11), "the file is read, both spellings")
 same(h["limits"]["requests_running"], 10, "the command line outranks it")
 s.stop()
-s = Server("--max-requests", "10", "--config", f)
+s = Server("--max-requests", "10", "--config", f, "--pin-ttl", "1.5")
+told = s.connect().ask(op="config", id=1)
+same((told["event"], [told["settings"].get(k) for k in ("threads", "max-requests", "device-memory",
+     "pin-ttl", "log-level", "chat-template", "host-memory", "store-replace")]),
+     ("config", [8, 10, 64 << 20, 1.5, "error", None, 0, False]), "config tells what is in force")
+p = subprocess.run([CTL, "-s", s.address, "config"], capture_output=True, text=True)
+rc, out, err = run("--config", config(p.stdout), "--check-config", model=False)
+same((p.returncode, rc, out), (0, 0, "ok\n"), "... and prefixctl config makes a file of it")
 same(s.connect().ask(op="hello", id=1)["limits"]["requests_running"], 10, "... wherever it stands")
 s.stop()
 rc, out, err = run("--config", config('model = "%s"\nlisten = 127.0.0.1:0\n' % __file__),

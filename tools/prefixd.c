@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "engine/engine.h"
 #include "net/server.h"
@@ -155,7 +157,8 @@ static int split(char *list, const char **out)
 	return n == 0 ? -EINVAL : n;
 }
 
-static int open_server(struct pfx_server **out, struct pfx_settings *s, char *err, size_t errlen)
+static int open_server(struct pfx_server **out, struct pfx_settings *s, const char *settings,
+	char *err, size_t errlen)
 {
 	const char *listen[LISTEN_MAX];
 	int fds[LISTEN_MAX];
@@ -180,6 +183,7 @@ static int open_server(struct pfx_server **out, struct pfx_settings *s, char *er
 	opts.max_line = s->max_line;
 	opts.max_unread = s->max_unread;
 	opts.idle_timeout_ms = s->idle_timeout_ms;
+	opts.settings = settings;
 	opts.on_draining = on_draining;
 	return pfx_server_open(out, &opts, err, errlen);
 }
@@ -199,8 +203,12 @@ static int serve(struct pfx_settings *s, char *err, size_t errlen)
 {
 	struct pfx_server *server = NULL;
 	struct pfx_engine *engine = NULL;
-	int rc = open_server(&server, s, err, errlen);
+	json_t *settings = pfx_settings_json(s);
+	char *told = settings == NULL ? NULL : json_dumps(settings, JSON_COMPACT);
+	int rc = told == NULL ? pfx_fail(-ENOMEM, err, errlen, "out of memory")
+		: open_server(&server, s, told, err, errlen);
 
+	json_decref(settings);
 	if (rc == 0) {
 		rc = open_engine(&engine, s, err, errlen);
 	}
@@ -218,6 +226,7 @@ static int serve(struct pfx_settings *s, char *err, size_t errlen)
 		_exit(0);
 	}
 	pfx_engine_close(engine);
+	free(told);
 	return rc;
 }
 

@@ -481,6 +481,54 @@ int pfx_settings_read(struct pfx_settings *s, int argc, char **argv, char *err, 
 	return rc;
 }
 
+static json_t *value_json(const struct pfx_settings *s, const struct setting *d)
+{
+	const void *at = (const char *)s + d->at;
+	const char *text;
+	char when[32];
+
+	switch (d->type) {
+	case TEXT:
+	case WORD:
+		text = *(char *const *)at;
+		return text == NULL ? json_null() : json_string(text);
+	case U32:
+		return json_integer(*(const uint32_t *)at);
+	case SIZE:
+	case SIZE_OFF:
+		return json_integer((json_int_t)*(const uint64_t *)at);
+	case SECONDS:
+		return json_real(*(const uint32_t *)at / 1000.0);
+	case TIME:
+		strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &s->template_time);
+		return s->has_template_time ? json_string(when) : json_null();
+	case LEVEL:
+		return json_string(pfx_log_level_name(*(const enum pfx_log_level *)at));
+	case LATER:
+		return json_string("off");
+	case FLAG:
+		return json_boolean(*(const int *)at);
+	case CONFIG:
+		break;
+	}
+	return json_null();
+}
+
+json_t *pfx_settings_json(const struct pfx_settings *s)
+{
+	json_t *all = json_object();
+
+	for (size_t i = 0; all != NULL && i < N_SETTINGS; i++) {
+		/* Where they came from, and a check that is not running, are no settings in force. */
+		if (settings[i].type != CONFIG && settings[i].at != AT(check_only)
+			&& json_object_set_new(all, settings[i].name, value_json(s, &settings[i])) < 0) {
+			json_decref(all);
+			return NULL;
+		}
+	}
+	return all;
+}
+
 void pfx_settings_free(struct pfx_settings *s)
 {
 	pfx_free(s->model);

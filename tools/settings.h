@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#include <jansson.h>
+
 #include "base/log.h"
 
 struct pfx_settings {
@@ -37,6 +39,11 @@ struct pfx_settings {
  * line.
  */
 int pfx_settings_read(struct pfx_settings *s, int argc, char **argv, char *err, size_t errlen);
+/*
+ * All settings by their names, as they are in force: sizes in bytes, times in seconds, null where
+ * none is set. A new reference; NULL for lack of memory.
+ */
+json_t *pfx_settings_json(const struct pfx_settings *s);
 void pfx_settings_free(struct pfx_settings *s);
 
 #endif
