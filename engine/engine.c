@@ -26,6 +26,7 @@ enum {
 	TEMPLATE_FILE_MAX = 4 << 20,
 	DEFAULT_CLOSE_MS = 8000,
 	DEFAULT_STORE_WAIT_MS = 10000,
+	DEFAULT_LOAD_WAIT_MS = 200,
 };
 
 static void default_u32(uint32_t *to, uint32_t otherwise)
@@ -67,6 +68,9 @@ static void set_defaults(struct pfx_engine_opts *o)
 	}
 	if (o->store_wait_ms == 0) {
 		o->store_wait_ms = DEFAULT_STORE_WAIT_MS;
+	}
+	if (o->load_wait_ms == 0) {
+		o->load_wait_ms = DEFAULT_LOAD_WAIT_MS;
 	}
 	if (o->close_ms == 0) {
 		o->close_ms = DEFAULT_CLOSE_MS;

@@ -54,6 +54,11 @@ struct pfx_engine_opts {
 	int store_replace;              /* clears a store of another model or version */
 	uint32_t close_ms;              /* how long the end may wait for the store; 0: 8 s */
 	uint32_t store_wait_ms; /* flush and save wait for a store that does nothing so long; 0: 10 s */
+	/*
+	 * How long a request waits for its next block from the store at least (a long prompt waits
+	 * for up to twice the time of computing it, and 5 s) until it is computed. 0: 200 ms.
+	 */
+	uint32_t load_wait_ms;
 	uint32_t block_tokens;          /* 0: the default, 32 */
 	uint32_t chunk_tokens;          /* most prompt tokens of a step; 0: the default */
 	uint32_t step_ms;               /* target of a step's time; 0: the default */

@@ -12,13 +12,22 @@
 #include "base/error.h"
 #include "base/log.h"
 
-/* How long a request waits for the next block from the store at least, and at most. */
-#define PATIENCE_MIN_NS 200000000u
+/* No prompt is so long that waiting for the store pays beyond this, unless one was told so. */
 #define PATIENCE_MAX_NS 5000000000u
-/* A store that has been at one record for so long is not asked for more. */
-#define STUCK_NS 100000000u
 /* After a request waited in vain for such a one, none asks the store for so long. */
 #define LATE_PAUSE_NS 1000000000u
+
+/* How long a request waits for the next block from the store at least. */
+static uint64_t least_wait_ns(const struct pfx_engine *e)
+{
+	return e->opts.load_wait_ms * 1000000ull;
+}
+
+/* A store that has been at one record for half of that is not asked for more. */
+static int is_stuck(const struct pfx_engine *e, const struct pfx_mover_rates *rates)
+{
+	return rates->load_wait_ns > least_wait_ns(e) / 2;
+}
 
 /* ---- is it worth it? ---- */
 
@@ -60,7 +69,7 @@ static uint32_t choose(struct pfx_engine *e, uint32_t len, uint32_t host, uint32
 	int stuck;
 
 	pfx_mover_rates(m, &rates);
-	stuck = rates.load_wait_ns > STUCK_NS || pfx_clock_ns() < e->tiers.loads_after_ns;
+	stuck = is_stuck(e, &rates) || pfx_clock_ns() < e->tiers.loads_after_ns;
 	disk = stuck ? host : disk;
 	if (e->opts.always_fetch || e->ns_per_row == 0) {
 		return disk;
@@ -266,9 +275,9 @@ static int give_one(struct pfx_engine *e, struct pfx_request *r)
 static uint64_t patience(const struct pfx_engine *e, const struct pfx_request *r)
 {
 	double ns = 2 * (double)(r->fetch_to - pfx_request_len(r)) * e->ns_per_row;
+	uint64_t worth = ns < PATIENCE_MAX_NS ? (uint64_t)ns : PATIENCE_MAX_NS;
 
-	return ns < PATIENCE_MIN_NS ? PATIENCE_MIN_NS : ns > PATIENCE_MAX_NS ? PATIENCE_MAX_NS
-		: (uint64_t)ns;
+	return worth > least_wait_ns(e) ? worth : least_wait_ns(e);
 }
 
 /* Publishes what has come without a gap. */
@@ -346,7 +355,7 @@ static void fetch(struct pfx_engine *e, struct pfx_request *r)
 	if (pfx_request_len(r) < r->fetch_to && pfx_clock_ns() > r->fetch_by_ns && waits_for_store(r)) {
 		e->tiers.late++;
 		pfx_mover_rates(e->tiers.mover, &rates);
-		if (rates.load_wait_ns > STUCK_NS) {
+		if (is_stuck(e, &rates)) {
 			e->tiers.loads_after_ns = pfx_clock_ns() + LATE_PAUSE_NS;
 		}
 		r->fetch_torn = 1;

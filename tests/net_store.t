@@ -39,7 +39,8 @@ for i in range(24):
 def start(store, *more, model=tiny, **kw):
     args = ["--model", model, "--threads", "1", *more]
     if store:
-        args += ["--store", store]
+        # A loaded machine is no reason to compute what these tests want to see loaded.
+        args += ["--store", store, "--load-wait", "20"]
     return Server(*args, **kw)
 
 

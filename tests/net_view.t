@@ -313,7 +313,7 @@ for tokens in prompts:
     c.ask(op="warm", id=1, tokens=tokens, namespace="kept")
 c.ask(op="save", id=1)
 server.stop()
-server, c = start("--store", store, "--save", "all")
+server, c = start("--store", store, "--save", "all", "--load-wait", "20")
 tree = c.ask(op="tree", id=1)
 same([(s["namespace"], s["salt"], len(s["space"])) for s in tree["spaces"]], [(None, None, 32)],
      "what came from the store has no name yet")

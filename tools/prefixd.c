@@ -117,6 +117,7 @@ static int open_engine(struct pfx_engine **e, const struct pfx_settings *s, char
 		.saves = saves_of(s->save),
 		.eviction = strcmp(s->eviction, "lru") == 0 ? PFX_EVICTION_LRU : PFX_EVICTION_DEFAULT,
 		.store_replace = s->store_replace,
+		.load_wait_ms = s->load_wait_ms,
 		.block_tokens = s->block_tokens,
 		.chunk_tokens = s->chunk_tokens,
 		.step_ms = s->step_ms,

@@ -91,6 +91,9 @@ static const struct setting {
 		"teaches, too" },
 	{ "save", "WHAT", "off|reused|all", WORD, G_MEMORY, AT(save), 0, 0, "reused",
 		"What goes to the store by itself: all, what was used again (reused), or nothing (off)" },
+	{ "load-wait", "SECONDS", NULL, SECONDS, G_MEMORY, AT(load_wait_ms), 0.001, 3600, "0.2",
+		"How long a request waits for its next block from the store at least, until it computes "
+		"it" },
 	{ "store-replace", NULL, NULL, FLAG, G_MEMORY, AT(store_replace), 0, 0, NULL,
 		"Clear a store that belongs to another model, block size or version" },
 

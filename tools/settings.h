@@ -22,6 +22,7 @@ struct pfx_settings {
 	int store_replace;
 	uint64_t device_memory, logits_memory, max_line, max_unread;
 	uint32_t threads, block_tokens, chunk_tokens, step_ms, max_requests, queue, context;
+	uint32_t load_wait_ms;
 	uint32_t max_connections, max_in_flight, idle_timeout_ms;
 	uint32_t max_sessions, namespace_sessions, max_prefixes, namespace_prefixes, max_pins;
 	uint32_t session_ttl_ms, pin_ttl_ms, pin_ttl_max_ms;
