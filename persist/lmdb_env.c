@@ -19,6 +19,9 @@
 
 int pfx_lmdb_code(int rc)
 {
+	static struct pfx_log_rate rate;
+	uint64_t held;
+
 	switch (rc) {
 	case MDB_SUCCESS: return 0;
 	case MDB_NOTFOUND: return -ENOENT;
@@ -29,8 +32,15 @@ int pfx_lmdb_code(int rc)
 	case MDB_VERSION_MISMATCH: return PFX_E_UNSUPPORTED;
 	case MDB_CORRUPTED: case MDB_PAGE_NOTFOUND: case MDB_INVALID: return PFX_E_FORMAT;
 	}
-	/* Positive ones are errno's; the rest of LMDB's own mean that it gave up. */
-	return rc > 0 ? -rc : -EIO;
+	if (rc > 0) {
+		return -rc; /* an errno */
+	}
+	/* The rest of LMDB's own mean that it gave up, and nobody further up can tell them apart. */
+	if (pfx_log_rate(&rate, &held)) {
+		pfx_error("persist", "the store's library gave up: %s suppressed=%llu", mdb_strerror(rc),
+			(unsigned long long)held);
+	}
+	return -EIO;
 }
 
 /* ---- files ---- */
@@ -74,6 +84,8 @@ int pfx_lmdb_move(const char *folder, const char *from, const char *to)
 int pfx_lmdb_is_whole(struct lmdb_store *s)
 {
 	struct stat st;
+	/* Before the look at the file: a writer may make it longer in between, and say so here. */
+	uint64_t seen = s->file_seen;
 
 	if (s->env == NULL || s->broken || fstat(s->fd, &st) != 0) {
 		return 0;
@@ -84,7 +96,7 @@ int pfx_lmdb_is_whole(struct lmdb_store *s)
 			s->folder);
 		return 0;
 	}
-	if ((uint64_t)st.st_size < s->file_seen) {
+	if ((uint64_t)st.st_size < seen) {
 		s->broken = 1;
 		pfx_error("persist", "store was truncated while in use, it is not read any more path=%s",
 			s->folder);

@@ -201,7 +201,7 @@ struct reader {
 	struct pfx_store *store;
 	uint64_t seed;
 	_Atomic int *stop;
-	int gets, hits, wrong;
+	int gets, hits, wrong, failed;
 };
 
 static void *read_on(void *arg)
@@ -216,8 +216,41 @@ static void *read_on(void *arg)
 		r->gets++;
 		r->hits += rc == 0;
 		r->wrong += rc == 1;
+		r->failed += rc < 0 && rc != -ENOENT;
 	}
 	return NULL;
+}
+
+/*
+ * Whoever reads looks first whether the file was cut while it was open. A writer makes it longer at
+ * the same time, commit by commit, which must never be taken for that.
+ */
+static void test_growth(struct pfx_store *store, uint64_t seed)
+{
+	struct reader readers[2];
+	pthread_t threads[2];
+	struct pfx_store_info info;
+	_Atomic int stop = 0;
+	int put = 0, failed = 0;
+
+	for (uint64_t i = 0; i < 2; i++) {
+		readers[i] = (struct reader){ .store = store, .seed = seed + i, .stop = &stop };
+		pthread_create(&threads[i], NULL, read_on, &readers[i]);
+	}
+	for (int c = 0; c < N_CHAINS; c++) {
+		for (int i = 0; i < DEPTH; i++) {
+			put += u_put(store, &chains[c].key[i]) == 0;
+		}
+	}
+	stop = 1;
+	for (int i = 0; i < 2; i++) {
+		pthread_join(threads[i], NULL);
+		failed += readers[i].failed + readers[i].wrong;
+	}
+	pfx_store_info(store, &info);
+	is_int(put, N_CHAINS * DEPTH, "a file that grows under its readers: every put succeeds");
+	is_int(failed, 0, "... no read fails");
+	is_int(info.broken, 0, "... and the store is whole");
 }
 
 static void storm(struct pfx_store *store, uint64_t seed, const char *what)
@@ -287,6 +320,7 @@ int main(void)
 	struct pfx_store_lmdb_opts opts;
 	struct pfx_store *store, *lmdb;
 	const char *folder;
+	uint64_t records;
 
 	printf("# seed %llu\n", (unsigned long long)seed);
 	pfx_log_set_level(PFX_LOG_ERROR);
@@ -305,6 +339,15 @@ int main(void)
 	pfx_store_close(store);
 	folder = u_folder();
 	opts = u_opts(folder, 8 << 20);
+	for (int i = 0; i < 8; i++) {
+		if (pfx_store_lmdb_open(&store, &opts, NULL, NULL, 0) != 0) {
+			printf("Bail out! no store\n");
+			return 1;
+		}
+		test_growth(store, seed + (uint64_t)i);
+		pfx_store_clear(store, NULL, &records);
+		pfx_store_close(store);
+	}
 	if (pfx_store_lmdb_open(&lmdb, &opts, NULL, NULL, 0) != 0 ||
 		pfx_store_fault_open(&store, lmdb, seed) != 0) {
 		printf("Bail out! no store\n");
