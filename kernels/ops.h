@@ -32,13 +32,13 @@ struct pfx_mem;    /* activations: device memory of a fixed size */
 struct pfx_kv;     /* the arena of KV blocks */
 
 struct pfx_device_opts {
-	const char *kernels; /* "auto", "avx512", "avx2" or "reference"; NULL is auto */
+	const char *kernels; /* "auto", "amx", "avx512", "avx2" or "reference"; NULL is auto */
 	uint32_t n_threads;  /* 0: one per core that the process may use */
 };
 
 struct pfx_device_info {
 	const char *backend;    /* "cpu", "cuda" */
-	const char *kernels;    /* "avx512", "avx2", "reference", "sm_90", ... */
+	const char *kernels;    /* "amx", "avx512", "avx2", "reference", "sm_90", ... */
 	const char *activations; /* what products see of an activation: "int16", ... */
 	uint32_t arithmetic;    /* raised with any change of bits; part of a store's identity */
 	uint32_t n_threads;

@@ -15,7 +15,7 @@ static const enum pfx_dtype all_types[] = { PFX_F32, PFX_F16, PFX_BF16, PFX_Q8_0
 	PFX_Q5_0, PFX_Q5_1, PFX_Q4_K, PFX_Q5_K, PFX_Q6_K };
 #define N_TYPES (sizeof(all_types) / sizeof(all_types[0]))
 
-#define DEVICES_MAX 9
+#define DEVICES_MAX 12
 static const struct pfx_ops *ops;
 static struct pfx_device *devices[DEVICES_MAX]; /* [0] is the reference with one thread */
 static char device_names[DEVICES_MAX][32];
@@ -24,11 +24,11 @@ static int n_devices;
 /* Every variant that this CPU has, with 1, 2 and 3 threads. */
 static inline void open_devices(void)
 {
-	static const char *const names[] = { "reference", "avx2", "avx512" };
+	static const char *const names[] = { "reference", "avx2", "avx512", "amx" };
 	char err[200];
 
 	ops = pfx_ops_find("cpu", err, sizeof(err));
-	for (int v = 0; v < 3; v++) {
+	for (int v = 0; v < 4; v++) {
 		for (uint32_t threads = 1; threads <= 3; threads++) {
 			struct pfx_device_opts o = { names[v], threads };
 			if (ops->open(&devices[n_devices], &o, err, sizeof(err)) != 0) {

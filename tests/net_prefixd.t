@@ -49,7 +49,7 @@ refused("an unknown option", "--frob", "--frob")
 refused("a stray word", "stray", "stray")
 for arg, good, bad in (
         ("--backend", ["auto", "cpu"], ["gpu", ""]),
-        ("--kernels", ["auto", "avx512", "avx2", "reference"], ["sse"]),
+        ("--kernels", ["auto", "amx", "avx512", "avx2", "reference"], ["sse"]),
         ("--threads", ["0", "4"], ["-1", "x", "1.5", "99999", "4 "]),
         ("--device-memory", ["1", "64M", "1g", "2T"], ["0", "-1", "1X", "1MB", "", "99999999999G"]),
         ("--http", ["off"], ["127.0.0.1:8080", "on"]),

@@ -198,7 +198,8 @@ static void test_types(struct pfx_rng *rng)
 		for (int round = 0; round < 3; round++) {
 			uint32_t k = (1 + (uint32_t)pfx_rng_below(rng, block == 1 ? 500 : 800 / block)) * unit;
 			uint32_t n = 1 + (uint32_t)pfx_rng_below(rng, 100);
-			uint32_t m = round == 0 ? 1 : 2 + (uint32_t)pfx_rng_below(rng, 14);
+			uint32_t m = round == 0 ? 1 : round == 1 ? 2 + (uint32_t)pfx_rng_below(rng, 14) :
+				16 + (uint32_t)pfx_rng_below(rng, 40);
 			make_problem(&p, rng, m, k, 1, &all_types[t], &n);
 			check_problem(&p, name);
 			check_rows(&p, rng);

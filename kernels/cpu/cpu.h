@@ -72,6 +72,7 @@ struct pfx_gemm {
 	uint32_t n_rows, k, n; /* n: outputs of all parts */
 	const float *x;        /* [n_rows][k] */
 	struct pfx_quant q;    /* when a part has integers */
+	int split;             /* q.v went through the variant's split */
 	const float *bias;     /* [n] or NULL */
 	int add;
 	float *y; /* [n_rows][n] */
@@ -109,6 +110,12 @@ struct pfx_variant {
 	int (*usable)(void); /* can this CPU and system run it? */
 
 	void (*quantise)(const float *x, uint32_t k, int16_t *v, float *s);
+	/*
+	 * Products of so many rows or more, of groups with one scale, have each row's v rearranged by
+	 * split; 0: none has.
+	 */
+	uint32_t split_rows;
+	void (*split)(int16_t *v, uint32_t k);
 	/* Rows [row0, row0 + n_rows) of the outputs of tiles [tile0, tile0 + n_tiles) of a part. */
 	void (*gemm)(const struct pfx_gemm *g, const struct pfx_part *p, uint32_t tile0,
 		uint32_t n_tiles, uint32_t row0, uint32_t n_rows, void *scratch);
@@ -126,7 +133,8 @@ struct pfx_variant {
 };
 
 extern const struct pfx_ops pfx_cpu_ops;
-extern const struct pfx_variant pfx_variant_reference, pfx_variant_avx2, pfx_variant_avx512;
+extern const struct pfx_variant pfx_variant_reference, pfx_variant_avx2, pfx_variant_avx512,
+	pfx_variant_amx;
 
 struct pfx_mem {
 	size_t bytes;

@@ -43,8 +43,13 @@ static void quantise_rows(void *arg, uint32_t task, uint32_t thread)
 	uint32_t groups = g->k / PFX_GROUP, end = (task + 1) * QUANT_ROWS;
 
 	for (uint32_t i = task * QUANT_ROWS; i < end && i < g->n_rows; i++) {
-		job->dev->variant->quantise(g->x + (size_t)i * g->k, g->k, g->q.v + (size_t)i * g->k,
+		int16_t *v = g->q.v + (size_t)i * g->k;
+
+		job->dev->variant->quantise(g->x + (size_t)i * g->k, g->k, v,
 			g->q.s + (size_t)i * groups * 2);
+		if (g->split) {
+			job->dev->variant->split(v, g->k);
+		}
 	}
 }
 
@@ -103,7 +108,7 @@ int pfx_cpu_matmul(struct pfx_device *dev, const struct pfx_weight *w, const str
 	uint32_t row0, uint32_t n_rows, const struct pfx_weight *bias, int add, struct pfx_mem *y)
 {
 	struct job job = { .dev = dev };
-	int integers = 0, e;
+	int integers = 0, split = dev->variant->split_rows > 0 && n_rows >= dev->variant->split_rows, e;
 
 	PFX_ASSERT(w->n_parts != 0);
 	PFX_ASSERT(((size_t)row0 + n_rows) * w->k * sizeof(float) <= x->bytes);
@@ -114,6 +119,7 @@ int pfx_cpu_matmul(struct pfx_device *dev, const struct pfx_weight *w, const str
 	}
 	for (uint32_t i = 0; i < w->n_parts; i++) {
 		integers |= w->parts[i].n_groups != 0;
+		split &= w->parts[i].n_scales < 2;
 	}
 	e = pfx_scratch(dev, PFX_GEMM_SCRATCH);
 	if (e == 0 && integers) {
@@ -129,6 +135,7 @@ int pfx_cpu_matmul(struct pfx_device *dev, const struct pfx_weight *w, const str
 		.n = w->n,
 		.x = x->data + (size_t)row0 * w->k,
 		.q = dev->quant,
+		.split = split,
 		.bias = bias == NULL ? NULL : bias->base,
 		.add = add,
 		.y = y->data,

@@ -18,6 +18,9 @@
 /* Fastest first; the last one runs anywhere. */
 static const struct pfx_variant *const variants[] = {
 #if defined(__x86_64__)
+#if defined(HAVE_AMX)
+	&pfx_variant_amx,
+#endif
 	&pfx_variant_avx512,
 	&pfx_variant_avx2,
 #endif
@@ -43,7 +46,7 @@ static const struct pfx_variant *pick_variant(const char *name, char *err, size_
 		}
 	}
 	pfx_fail(PFX_E_UNSUPPORTED, err, errlen,
-		"kernels \"%s\": unknown or not built in; one of \"auto\", \"avx512\", \"avx2\", "
+		"kernels \"%s\": unknown or not built in; one of \"auto\", \"amx\", \"avx512\", \"avx2\", "
 		"\"reference\"", name);
 	return NULL;
 }
