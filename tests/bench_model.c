@@ -13,11 +13,12 @@
 
 #define BLOCK_TOKENS 16u
 #define CONTEXT 2304u
-#define SEQS 8u
+#define SEQS 8u         /* each with a prompt of its own */
+#define SHARERS 16u     /* behind one prompt */
 #define BLOCKS (CONTEXT / BLOCK_TOKENS)
 #define CHUNK 512u
 
-static uint32_t tokens[CONTEXT], blocks[SEQS][BLOCKS];
+static uint32_t tokens[CONTEXT], blocks[SEQS][BLOCKS], shared[SHARERS][BLOCKS];
 
 /* Milliseconds of the prompt's first n tokens in chunks, with the last one's logits. */
 static double prefill(struct pfx_model *m, uint32_t n, uint32_t seq)
@@ -36,15 +37,15 @@ static double prefill(struct pfx_model *m, uint32_t n, uint32_t seq)
 }
 
 /* Milliseconds of one decode step of n_seqs sequences that stand at position pos. */
-static double decode(struct pfx_model *m, uint32_t n_seqs, uint32_t pos)
+static double decode(struct pfx_model *m, uint32_t (*table)[BLOCKS], uint32_t n_seqs, uint32_t pos)
 {
-	struct pfx_batch_seq seqs[SEQS];
-	uint32_t ids[SEQS], rows[SEQS];
+	struct pfx_batch_seq seqs[SHARERS];
+	uint32_t ids[SHARERS], rows[SHARERS];
 	const float *row;
 	uint64_t start = pfx_clock_ns();
 
 	for (uint32_t i = 0; i < n_seqs; i++) {
-		seqs[i] = (struct pfx_batch_seq){ i, 1, pos, 0, BLOCKS, blocks[i] };
+		seqs[i] = (struct pfx_batch_seq){ i, 1, pos, 0, BLOCKS, table[i] };
 		ids[i] = tokens[pos];
 		rows[i] = i;
 	}
@@ -65,24 +66,26 @@ static void bench_prefill(struct pfx_model *m, uint32_t n, int runs)
 	printf("prefill of %4u tokens   %8.1f ms  %8.0f tokens/s\n", n, best, n / best * 1e3);
 }
 
-static void bench_decode(struct pfx_model *m, uint32_t n_seqs, uint32_t pos)
+static void bench_decode(struct pfx_model *m, uint32_t (*table)[BLOCKS], uint32_t n_seqs,
+	uint32_t pos)
 {
 	double best = 1e30, sum = 0.0;
 	const int runs = 40;
 
 	for (int i = 0; i < runs; i++) {
-		double ms = decode(m, n_seqs, pos + (uint32_t)i);
+		double ms = decode(m, table, n_seqs, pos + (uint32_t)i);
 		best = ms < best ? ms : best;
 		sum += ms;
 	}
-	printf("decode of %u at %4u      %8.2f ms  %8.1f tokens/s (mean %.1f)\n", n_seqs, pos, best,
+	printf("decode of %2u at %4u%s %8.2f ms  %8.1f tokens/s (mean %.1f)\n", n_seqs, pos,
+		table == shared ? ", shared" : "        ", best,
 		n_seqs / best * 1e3, n_seqs / sum * runs * 1e3);
 }
 
 int main(int argc, char **argv)
 {
 	struct pfx_test_model_opts opts = { .block_tokens = BLOCK_TOKENS, .rows_max = CHUNK,
-		.out_rows_max = SEQS, .n_blocks = SEQS * BLOCKS };
+		.out_rows_max = SHARERS, .n_blocks = (SEQS + SHARERS) * BLOCKS };
 	struct pfx_device_info info;
 	struct pfx_rng rng = { 1 };
 	struct pfx_model *m;
@@ -105,14 +108,21 @@ int main(int argc, char **argv)
 	for (uint32_t i = 0; i < SEQS * BLOCKS; i++) {
 		blocks[i / BLOCKS][i % BLOCKS] = i;
 	}
+	for (uint32_t i = 0; i < SHARERS * BLOCKS; i++) {
+		shared[i / BLOCKS][i % BLOCKS] = i % BLOCKS < 2048 / BLOCK_TOKENS ? i % BLOCKS
+			: SEQS * BLOCKS + i;
+	}
 	bench_prefill(m, 512, 5);
 	bench_prefill(m, 2048, 3);
 	for (uint32_t i = 1; i < SEQS; i++) {
 		prefill(m, 2048, i);
 	}
-	bench_decode(m, 1, 16);
-	bench_decode(m, 1, 2048);
-	bench_decode(m, SEQS, 2048);
+	bench_decode(m, blocks, 1, 16);
+	bench_decode(m, blocks, 1, 2048);
+	bench_decode(m, blocks, SEQS, 2048);
+	bench_decode(m, shared, 1, 2048);
+	bench_decode(m, shared, SEQS, 2048);
+	bench_decode(m, shared, SHARERS, 2048);
 	pfx_model_close(m);
 	return 0;
 }

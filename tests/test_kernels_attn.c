@@ -416,6 +416,138 @@ static void test_write_from(struct pfx_rng *rng)
 	free_world(&w);
 }
 
+/* ---- sequences that have blocks in common ---- */
+
+#define SHARED_SEQS 40u
+#define SHARED_LEN 1100u /* four segments whole, and a part of a fifth */
+
+struct shared {
+	struct shape s;
+	uint32_t width, n_rows, n_blocks;
+	uint32_t blocks[SHARED_SEQS][SHARED_LEN / 4 + 1];
+	struct pfx_batch_seq seqs[SHARED_SEQS];
+	struct pfx_rope rope;
+	float inv_freq[128], *qkv;
+	uint16_t *kv; /* of all blocks */
+};
+
+/* Each sequence begins as another one does, for a while, and goes on with blocks of its own. */
+static void make_shared(struct shared *w, struct pfx_rng *rng, const struct shape *s)
+{
+	struct pfx_kv_shape shape = { LAYERS, s->n_kv, s->dim, s->block, PFX_F16 };
+	size_t halves;
+
+	*w = (struct shared){ .s = *s, .width = (s->n_heads + 2 * s->n_kv) * s->dim };
+	for (uint32_t i = 0; i < SHARED_SEQS; i++) {
+		uint32_t rows = 1 + (uint32_t)pfx_rng_below(rng, pfx_rng_below(rng, 4) == 0 ? 20 : 3);
+		uint32_t end = rows + 1 + (uint32_t)pfx_rng_below(rng, SHARED_LEN - rows);
+		uint32_t n = (end + s->block - 1) / s->block;
+		uint32_t like = i == 0 ? 0 : (uint32_t)pfx_rng_below(rng, i), common = 0;
+
+		if (i > 0) {
+			common = (w->seqs[like].pos0 < end - rows ? w->seqs[like].pos0 : end - rows) / s->block;
+			common = pfx_rng_below(rng, 3) == 0 ? (uint32_t)pfx_rng_below(rng, common + 1) : common;
+		}
+		for (uint32_t b = 0; b < n; b++) {
+			w->blocks[i][b] = b < common ? w->blocks[like][b] : w->n_blocks++;
+		}
+		w->seqs[i] = (struct pfx_batch_seq){ w->n_rows, rows, end - rows, 0, n, w->blocks[i] };
+		w->n_rows += rows;
+	}
+	for (uint32_t i = 0; i < s->n_dims / 2; i++) {
+		w->inv_freq[i] = (float)pow(10000, -2.0 * i / s->n_dims);
+	}
+	w->rope = (struct pfx_rope){ s->kind, s->n_dims, w->inv_freq, 1 };
+	w->qkv = random_floats(rng, (size_t)w->n_rows * w->width, 1);
+	halves = (size_t)w->n_blocks * ops->kv_block_bytes(&shape) / 2;
+	w->kv = pfx_xmalloc(halves * 2);
+	for (size_t i = 0; i < halves; i++) {
+		w->kv[i] = pfx_f32_to_f16(random_normal(rng));
+	}
+}
+
+/* n of the sequences from `first` on in one batch; their rows to y. */
+static void run_shared(const struct shared *w, struct pfx_device *dev, struct pfx_kv *kv,
+	uint32_t first, uint32_t n, float *y)
+{
+	struct pfx_batch_seq seqs[SHARED_SEQS];
+	struct pfx_batch batch = { .n_seqs = n, .seqs = seqs };
+	uint32_t row0 = w->seqs[first].first_row;
+	size_t y_row = (size_t)w->s.n_heads * w->s.dim * 4;
+	struct pfx_mem *qkv, *out;
+
+	for (uint32_t i = 0; i < n; i++) {
+		seqs[i] = w->seqs[first + i];
+		seqs[i].first_row -= row0;
+		batch.n_rows += seqs[i].n_rows;
+	}
+	qkv = mem_of(dev, w->qkv + (size_t)row0 * w->width, (size_t)batch.n_rows * w->width * 4);
+	out = mem_of(dev, NULL, batch.n_rows * y_row);
+	if (ops->begin(dev, &batch, &w->rope) != 0 ||
+		ops->rope_kv(dev, kv, LAYER, w->s.n_heads, NULL, NULL, 0, qkv) != 0 ||
+		ops->attention(dev, kv, LAYER, w->s.n_heads, 0.3f, qkv, out) != 0) {
+		abort();
+	}
+	ops->mem_read(dev, out, 0, y + row0 * y_row / 4, batch.n_rows * y_row);
+	ops->sync(dev);
+	ops->mem_free(dev, qkv);
+	ops->mem_free(dev, out);
+}
+
+static void test_shared(struct pfx_rng *rng, const struct shape *s)
+{
+	struct pfx_kv_shape shape = { LAYERS, s->n_kv, s->dim, s->block, PFX_F16 };
+	size_t bytes = ops->kv_block_bytes(&shape), n;
+	float *alone, *together;
+	struct shared *w = pfx_xmalloc(sizeof(*w));
+
+	make_shared(w, rng, s);
+	n = (size_t)w->n_rows * s->n_heads * s->dim;
+	alone = pfx_xmalloc(n * 4);
+	together = pfx_xmalloc(n * 4);
+	for (int i = 0; i < n_devices; i++) {
+		struct pfx_kv *kv;
+		int bad = 0;
+
+		if (ops->kv_open(devices[i], &shape, w->n_blocks, &kv) != 0) {
+			abort();
+		}
+		for (uint32_t b = 0; b < w->n_blocks; b++) {
+			ops->kv_write(devices[i], kv, b, w->kv + b * bytes / 2);
+		}
+		for (uint32_t j = 0; i == 0 && j < SHARED_SEQS; j++) {
+			run_shared(w, devices[i], kv, j, 1, alone);
+		}
+		for (uint32_t first = 0, some; i > 0 && first < SHARED_SEQS; first += some) {
+			some = i % 3 == 1 ? SHARED_SEQS
+				: 1 + (uint32_t)pfx_rng_below(rng, SHARED_SEQS - first);
+			run_shared(w, devices[i], kv, first, some, together);
+		}
+		bad = i > 0 && memcmp(alone, together, n * 4) != 0;
+		is_int(bad, 0, "%u/%u heads of %u, blocks of %u, shared: %s has the bits of each alone",
+			s->n_heads, s->n_kv, s->dim, s->block, device_names[i]);
+		ops->kv_close(devices[i], kv);
+	}
+	pfx_free(alone);
+	pfx_free(together);
+	pfx_free(w->qkv);
+	pfx_free(w->kv);
+	pfx_free(w);
+}
+
+static void test_shared_shapes(struct pfx_rng *rng)
+{
+	static const struct shape shapes[] = {
+		{ 3, 1, 64, 32, 64, PFX_ROPE_PAIRS, 0 },
+		{ 2, 2, 16, 4, 16, PFX_ROPE_HALVES, 0 },
+		{ 4, 1, 24, 256, 24, PFX_ROPE_PAIRS, 0 },
+	};
+
+	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+		test_shared(rng, &shapes[i]);
+	}
+}
+
 int main(void)
 {
 	struct pfx_rng rng = { pfx_rng_entropy() };
@@ -424,6 +556,7 @@ int main(void)
 	open_devices();
 	test_blocks(&rng);
 	test_write_from(&rng);
+	test_shared_shapes(&rng);
 	test_shapes(&rng);
 	close_devices();
 	return tap_done();

@@ -4,6 +4,10 @@
  * segments by one task (prefill), or has each segment computed by a task of its own and
  * merged afterwards (decode, where there are few rows and long KV). Both do the same
  * operations in the same order.
+ *
+ * Sequences that decode behind one prefix have its blocks in common. A segment that several of
+ * them see whole is then one task for all their rows: its KV is read once for the whole group.
+ * What a row gets of a segment does not depend on the rows beside it, so no bit changes.
  */
 #include "config.h"
 
@@ -18,25 +22,38 @@
 #define TILE_ROWS 32u /* rows of a task in prefill */
 #define SPLIT_ROWS 8u /* sequences with at most so many rows have their segments split */
 #define ROPE_ROWS 8u
+#define NOBODY UINT32_MAX
 
 static uint32_t n_segments(uint32_t pos)
 {
 	return pos / PFX_SEGMENT + 1;
 }
 
-static int push(struct pfx_attn_unit **list, uint32_t *n, uint32_t *cap, struct pfx_attn_unit u)
+/* Room for one more element of `size` bytes in a list that has n. */
+static int grow(void *list, uint32_t n, uint32_t *cap, size_t size)
 {
-	if (*n == *cap) {
+	void **at = list;
+
+	if (n == *cap) {
 		uint32_t grown = *cap * 2 + 64;
-		struct pfx_attn_unit *p = pfx_reallocarray(*list, grown, sizeof(*p));
+		void *p = pfx_reallocarray(*at, grown, size);
 		if (p == NULL) {
 			return -ENOMEM;
 		}
-		*list = p;
+		*at = p;
 		*cap = grown;
 	}
-	(*list)[(*n)++] = u;
 	return 0;
+}
+
+static int push(struct pfx_attn_unit **list, uint32_t *n, uint32_t *cap, struct pfx_attn_unit u)
+{
+	int e = grow(list, *n, cap, sizeof(u));
+
+	if (e == 0) {
+		(*list)[(*n)++] = u;
+	}
+	return e;
 }
 
 static int plan_seq(struct pfx_plan *plan, const struct pfx_batch_seq *s, uint32_t seq)
@@ -46,28 +63,121 @@ static int plan_seq(struct pfx_plan *plan, const struct pfx_batch_seq *s, uint32
 
 	if (rows <= SPLIT_ROWS) {
 		segs = n_segments(s->pos0 + rows - 1);
-		struct pfx_attn_unit u = { seq, s->first_row, rows, 0, segs, plan->n_parts };
+		struct pfx_attn_unit u = { seq, s->first_row, rows, 0, segs, plan->n_parts, NOBODY };
 		if (segs == 1) {
-			u.part = UINT32_MAX;
 			return push(&plan->units, &plan->n_units, &plan->units_cap, u);
 		}
 		plan->n_parts += segs * rows;
-		e = push(&plan->merges, &plan->n_merges, &plan->merges_cap, u);
-		for (uint32_t i = 0; i < segs && e == 0; i++) {
-			u.seg0 = i;
-			u.seg1 = i + 1;
-			e = push(&plan->units, &plan->n_units, &plan->units_cap, u);
-			u.part += rows;
-		}
-		return e;
+		return push(&plan->merges, &plan->n_merges, &plan->merges_cap, u);
 	}
 	/* The last rows see the most KV: first, so that no thread is left with one at the end. */
 	for (uint32_t end = rows; end > 0 && e == 0;) {
 		uint32_t n = (end - 1) % TILE_ROWS + 1;
 		end -= n;
 		struct pfx_attn_unit u = { seq, s->first_row + end, n, 0,
-			n_segments(s->pos0 + end + n - 1), UINT32_MAX };
+			n_segments(s->pos0 + end + n - 1), 0, NOBODY };
 		e = push(&plan->units, &plan->n_units, &plan->units_cap, u);
+	}
+	return e;
+}
+
+static int add_members(struct pfx_plan *plan, const struct pfx_attn_unit *m, uint32_t seg)
+{
+	for (uint32_t i = 0; i < m->n_rows; i++) {
+		int e = grow(&plan->members, plan->n_members, &plan->members_cap, sizeof(*plan->members));
+		if (e != 0) {
+			return e;
+		}
+		plan->members[plan->n_members++] = (struct pfx_attn_member){ m->row + i,
+			m->part + seg * m->n_rows + i };
+	}
+	return 0;
+}
+
+/* Segment seg for merges[i] and all that follow it there, at most TILE_ROWS rows a task. */
+static int plan_group(struct pfx_plan *plan, uint32_t i, uint32_t seg)
+{
+	struct pfx_attn_unit u = { plan->merges[i].seq, 0, 0, seg, seg + 1, 0, plan->n_members };
+	int e = 0;
+
+	for (; i != NOBODY && e == 0; i = plan->next[i]) {
+		const struct pfx_attn_unit *m = &plan->merges[i];
+		if (u.n_rows + m->n_rows > TILE_ROWS) {
+			e = push(&plan->units, &plan->n_units, &plan->units_cap, u);
+			u.member = plan->n_members;
+			u.n_rows = 0;
+		}
+		u.n_rows += m->n_rows;
+		e = e == 0 ? add_members(plan, m, seg) : e;
+	}
+	return e == 0 ? push(&plan->units, &plan->n_units, &plan->units_cap, u) : e;
+}
+
+/* Do all rows of both see the whole of the segment, in the same blocks? */
+static int shares(const struct pfx_batch *batch, const struct pfx_attn_unit *a,
+	const struct pfx_attn_unit *b, uint32_t seg, uint32_t per_segment)
+{
+	const struct pfx_batch_seq *x = &batch->seqs[a->seq], *y = &batch->seqs[b->seq];
+	uint64_t end = (seg + 1ull) * PFX_SEGMENT;
+
+	return x->pos0 + 1ull >= end && y->pos0 + 1ull >= end &&
+		memcmp(x->blocks + (size_t)seg * per_segment, y->blocks + (size_t)seg * per_segment,
+			per_segment * sizeof(*x->blocks)) == 0;
+}
+
+/*
+ * Who leads whom in segment seg: the first sequence with the same blocks. What is shared is the
+ * begin of prompts, so only those are compared that had one leader in the segment before. Returns
+ * how many are not alone.
+ */
+static uint32_t find_leaders(struct pfx_plan *plan, const struct pfx_batch *batch, uint32_t seg,
+	uint32_t per_segment)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < plan->n_merges; i++) {
+		plan->next[i] = NOBODY;
+	}
+	/* Downwards: those before i still have their leaders of the segment before. */
+	for (uint32_t i = plan->n_merges; i-- > 0;) {
+		uint32_t before = plan->leader[i], lead = before;
+		while (lead < i && !(plan->leader[lead] == before &&
+			shares(batch, &plan->merges[lead], &plan->merges[i], seg, per_segment))) {
+			lead++;
+		}
+		plan->leader[i] = lead;
+		if (lead < i) {
+			plan->next[i] = plan->next[lead];
+			plan->next[lead] = i;
+			n++;
+		}
+	}
+	return n;
+}
+
+/* The tasks of those sequences whose segments are computed apart. */
+static int plan_segments(struct pfx_plan *plan, const struct pfx_batch *batch, uint32_t per_segment)
+{
+	uint32_t n_shared = plan->n_merges, n_segs = 0;
+	int e = 0;
+
+	pfx_free(plan->leader);
+	plan->leader = pfx_reallocarray(NULL, 2 * (size_t)plan->n_merges + 1, sizeof(*plan->leader));
+	if (plan->leader == NULL) {
+		return -ENOMEM;
+	}
+	plan->next = plan->leader + plan->n_merges;
+	for (uint32_t i = 0; i < plan->n_merges; i++) {
+		plan->leader[i] = 0;
+		n_segs = plan->merges[i].seg1 > n_segs ? plan->merges[i].seg1 : n_segs;
+	}
+	for (uint32_t seg = 0; seg < n_segs && e == 0; seg++) {
+		n_shared = n_shared > 0 ? find_leaders(plan, batch, seg, per_segment) : 0;
+		for (uint32_t i = 0; i < plan->n_merges && e == 0; i++) {
+			if (plan->leader[i] == i && seg < plan->merges[i].seg1) {
+				e = plan_group(plan, i, seg);
+			}
+		}
 	}
 	return e;
 }
@@ -104,7 +214,8 @@ int pfx_plan_batch(struct pfx_device *dev, const struct pfx_batch *batch)
 	struct pfx_plan *plan = &dev->plan;
 	uint32_t next = 0;
 
-	plan->n_units = plan->n_merges = plan->n_parts = 0;
+	plan->n_units = plan->n_merges = plan->n_parts = plan->n_members = 0;
+	plan->per_segment = 0;
 	int e = grow_rows(plan, batch->n_rows, dev->rope.n_dims);
 	for (uint32_t i = 0; i < batch->n_seqs && e == 0; i++) {
 		const struct pfx_batch_seq *s = &batch->seqs[i];
@@ -132,6 +243,8 @@ void pfx_plan_free(struct pfx_plan *plan)
 	pfx_free(plan->cs);
 	pfx_free(plan->units);
 	pfx_free(plan->merges);
+	pfx_free(plan->members);
+	pfx_free(plan->leader);
 }
 
 struct rope_job {
@@ -250,11 +363,16 @@ static size_t lay_scratch(const struct attn_job *job, float *base, struct attn_s
 	return used * sizeof(float);
 }
 
+static uint32_t row_of(const struct attn_job *job, const struct pfx_attn_unit *u, uint32_t i)
+{
+	return u->member == NOBODY ? u->row + i : job->dev->plan.members[u->member + i].row;
+}
+
 static void load_q(const struct attn_job *job, const struct pfx_attn_unit *u, uint32_t kv_head,
 	float *q)
 {
 	for (uint32_t i = 0; i < u->n_rows * job->group; i++, q += job->dim_pad) {
-		uint32_t row = u->row + i / job->group, head = kv_head * job->group + i % job->group;
+		uint32_t row = row_of(job, u, i / job->group), head = kv_head * job->group + i % job->group;
 		const float *x = job->qkv + (size_t)row * job->width + head * job->dim;
 		for (uint32_t d = 0; d < job->dim_pad; d++) {
 			q[d] = d < job->dim ? x[d] * job->q_scale : 0;
@@ -287,7 +405,7 @@ static uint32_t do_segment(const struct attn_job *job, const struct pfx_attn_uni
 	const uint16_t *kb[PFX_SEGMENT], *vb[PFX_SEGMENT];
 
 	for (uint32_t i = 0; i < u->n_rows * job->group; i++) {
-		uint32_t pos = job->dev->plan.pos[u->row + i / job->group];
+		uint32_t pos = job->dev->plan.pos[row_of(job, u, i / job->group)];
 		if (pos < start) {
 			first = i + 1;
 			continue;
@@ -336,7 +454,8 @@ static void keep_partials(const struct attn_job *job, const struct pfx_attn_unit
 	uint32_t kv_head, uint32_t first, const struct attn_scratch *s)
 {
 	for (uint32_t i = first; i < u->n_rows * job->group; i++) {
-		float *to = partial(job, u->part + i / job->group, kv_head, i % job->group);
+		const struct pfx_attn_member *to_row = &job->dev->plan.members[u->member + i / job->group];
+		float *to = partial(job, to_row->part, kv_head, i % job->group);
 		to[0] = s->m[i];
 		to[1] = s->l[i];
 		memcpy(to + PFX_TILE, s->o + (size_t)i * job->dim_pad, job->dim_pad * sizeof(*to));
@@ -356,7 +475,7 @@ static void attn_task(void *arg, uint32_t task, uint32_t thread)
 	load_q(job, u, kv_head, s.q);
 	for (uint32_t seg = u->seg0; seg < u->seg1; seg++) {
 		uint32_t first = do_segment(job, u, kv_head, seg, &s);
-		if (u->part != UINT32_MAX) {
+		if (u->member != NOBODY) {
 			keep_partials(job, u, kv_head, first, &s);
 			continue;
 		}
@@ -371,7 +490,7 @@ static void attn_task(void *arg, uint32_t task, uint32_t thread)
 			}
 		}
 	}
-	for (uint32_t i = 0; i < n && u->part == UINT32_MAX; i++) {
+	for (uint32_t i = 0; i < n && u->member == NOBODY; i++) {
 		finish(job, u->row + i / job->group, kv_head * job->group + i % job->group, s.run_l[i],
 			s.run_o + (size_t)i * pad);
 	}
@@ -427,6 +546,12 @@ int pfx_cpu_attention(struct pfx_device *dev, const struct pfx_kv *kv, uint32_t 
 	e = pfx_scratch(dev, lay_scratch(&job, NULL, &s));
 	if (e == 0) {
 		e = grow_partials(&job);
+	}
+	/* Once a batch: all layers have blocks of one size. */
+	if (e == 0 && dev->plan.per_segment != PFX_SEGMENT / kv->shape.block_tokens) {
+		PFX_ASSERT(dev->plan.per_segment == 0);
+		e = plan_segments(&dev->plan, dev->batch, PFX_SEGMENT / kv->shape.block_tokens);
+		dev->plan.per_segment = e == 0 ? PFX_SEGMENT / kv->shape.block_tokens : 0;
 	}
 	if (e != 0) {
 		return e;

@@ -153,7 +153,17 @@ struct pfx_kv {
 struct pfx_attn_unit {
 	uint32_t seq, row, n_rows; /* row: in the batch */
 	uint32_t seg0, seg1;
-	uint32_t part; /* first partial result, or UINT32_MAX: all segments are done here */
+	uint32_t part; /* of a merge: first partial result, of segment 0 */
+	/*
+	 * UINT32_MAX: all segments are done here. Else there is one, for the rows of members[member + i]:
+	 * of one sequence, or of several that have its blocks in common.
+	 */
+	uint32_t member;
+};
+
+/* A row of a unit of one segment, and where its partial result goes. */
+struct pfx_attn_member {
+	uint32_t row, part;
 };
 
 /* What begin works out for a batch. */
@@ -165,6 +175,10 @@ struct pfx_plan {
 	/* Rows whose segments are computed apart, for the merge. */
 	uint32_t n_merges, merges_cap;
 	struct pfx_attn_unit *merges;
+	uint32_t n_members, members_cap;
+	struct pfx_attn_member *members;
+	uint32_t *leader, *next; /* [n_merges], while segments are planned */
+	uint32_t per_segment;    /* blocks of a segment for which that was done; 0: not yet */
 };
 
 struct pfx_device {
