@@ -67,25 +67,33 @@ void pfx_run_tree_close(struct pfx_run *run)
 	pfx_free(tree);
 }
 
-/* Orders of copies are carried out at once. */
+/*
+ * Orders of copies are carried out at once, all of them: a full disk has room for more only when
+ * the records that were given up for the first have been deleted.
+ */
 static void carry_out(struct pfx_run *run, struct tree *tree)
 {
 	struct pfx_save_order save;
 	struct pfx_spill spill;
 	uint32_t record;
+	int deleted;
 
 	while (pfx_cache_next_spill(tree->cache, &spill)) {
 		pfx_cache_spilled(tree->cache, &spill, 1);
 		run->result.spilled++;
 	}
-	while (pfx_cache_next_save(tree->cache, &save)) {
-		pfx_cache_save_copied(tree->cache, save.record);
-		pfx_cache_saved(tree->cache, save.record, 0);
-		run->result.saved++;
-	}
-	while (pfx_cache_next_delete(tree->cache, &record)) {
-		pfx_cache_deleted(tree->cache, record);
-	}
+	do {
+		while (pfx_cache_next_save(tree->cache, &save)) {
+			pfx_cache_save_copied(tree->cache, save.record);
+			pfx_cache_saved(tree->cache, save.record, 0);
+			run->result.saved++;
+		}
+		deleted = 0;
+		while (pfx_cache_next_delete(tree->cache, &record)) {
+			pfx_cache_deleted(tree->cache, record);
+			deleted = 1;
+		}
+	} while (deleted);
 }
 
 static void close_oldest(struct tree *tree)
