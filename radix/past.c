@@ -211,7 +211,8 @@ const char *pfx_past_check(const struct pfx_past *p)
 		}
 		row++;
 	}
-	if (here != p->n_here || held != p->n_held || here + gone != p->n_taken || lru != p->n_lru || row != in_row) {
+	if (here != p->n_here || held != p->n_held || here + gone != p->n_taken ||
+		lru != p->n_lru || row != in_row) {
 		return "the past is miscounted";
 	}
 	return NULL;

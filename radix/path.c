@@ -57,7 +57,8 @@ static struct pfx_place device_end(const struct pfx_cache *cache, struct pfx_pla
 	return at;
 }
 
-static struct pfx_path *path_new(struct pfx_cache *cache, struct pfx_space *space, uint32_t n_blocks)
+static struct pfx_path *path_new(struct pfx_cache *cache, struct pfx_space *space,
+	uint32_t n_blocks)
 {
 	struct pfx_path *path = pfx_calloc(1, sizeof(*path));
 

@@ -67,7 +67,10 @@ static void dropped(struct pfx_cache *cache, struct pfx_node *x, uint32_t *count
 	pfx_node_free(cache, x);
 }
 
-/* Gives back pins or leases from x upwards. The lowest LINKED node that nobody holds now, or NULL. */
+/*
+ * Gives back pins or leases from x upwards. The lowest LINKED node that nobody holds now, or
+ * NULL.
+ */
 static struct pfx_node *drop(struct pfx_cache *cache, struct pfx_node *x, int leases)
 {
 	struct pfx_node *lowest = NULL;

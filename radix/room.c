@@ -252,7 +252,8 @@ static struct pfx_node *next_of(struct pfx_node *x)
 	return next != NULL ? lowest_first(next) : x->parent;
 }
 
-static int lose_from(struct pfx_cache *cache, struct pfx_node *x, uint32_t index, enum pfx_tier tier)
+static int lose_from(struct pfx_cache *cache, struct pfx_node *x, uint32_t index,
+	enum pfx_tier tier)
 {
 	int gone = 0;
 
