@@ -545,7 +545,7 @@ static void test_stuck_end(void)
 	reply_free(&r);
 	start_ns = pfx_clock_ns();
 	pfx_engine_close(e);
-	ok(pfx_clock_ns() - start_ns < 5000000000u, "and the engine ends: %.0f ms",
+	ok(pfx_clock_ns() - start_ns < 20000000000u, "and the engine ends: %.0f ms",
 		pfx_ns_to_ms(pfx_clock_ns() - start_ns));
 	/* Its threads are in the store still, which is theirs now. */
 }
