@@ -42,12 +42,10 @@ for srv, kind in ((server, "tcp"), (unix_server, "unix")):
             srv.settle(running(n), "%s, %s: running" % (kind, how))
         if how == "reset":
             c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        t = time.time()
         c.close()
         before += n
         srv.settle(lambda s: s["requests"]["cancelled"] == before and running(0)(s),
-                   "%s, %s: hanging up cancels" % (kind, how))
-        ok(time.time() - t < 2, "... soon")
+                   "%s, %s: hanging up cancels, ten minutes before its end" % (kind, how))
     # Shut for sending first, and gone only later.
     c = srv.connect()
     c.send(op="generate", id=1, prompt="@prefill=600000")
@@ -106,14 +104,28 @@ server.settle(running(0), "all others end with the connection")
 # ---- slow readers ----
 
 calm = server.connect()
+
+
+def times_of(n, **fields):
+    """How long each of n requests takes, the shortest first."""
+    times = []
+    for _ in range(n):
+        t = time.time()
+        calm.ask(id=2, **fields)
+        times.append(time.time() - t)
+    return sorted(times)
+
+
+def bound(seconds):
+    """Where the machine has so much other work that a ping by itself takes long, as much longer."""
+    return max(seconds, 10 * times_of(100, op="ping")[50])
+
+
+bound_s = bound(1)
 slow = Conn(server.address, rcvbuf=4096)
 slow.send(op="generate", id=1, prompt="@n=1000000@pad=100")
-worst = 0
-for _ in range(50):
-    t = time.time()
-    calm.ask(op="generate", id=1, prompt="abc")
-    worst = max(worst, time.time() - t)
-ok(worst < 1, "others are served beside a reader that does not read", worst)
+worst = times_of(50, op="generate", prompt="abc")[-1]
+ok(worst < bound_s, "others are served beside a reader that does not read", worst)
 server.settle(lambda s: s["connections"]["slow"] == 1 and running(0)(s),
               "it is disconnected once too much lies unread")
 while slow.recv() is not None:
@@ -136,6 +148,7 @@ slow.close()
 
 # ---- floods ----
 
+bound_s = bound(0.1)
 flood = server.connect()
 flood.sock.setblocking(False)
 ping = b'{"op":"ping","id":1}\n' * 3000
@@ -153,23 +166,18 @@ while time.time() < end:
         flood.sock.recv(1 << 20)
     except BlockingIOError:
         pass
-    t = time.time()
-    calm.ask(op="ping", id=2)
-    times.append(time.time() - t)
-ok(sorted(times)[len(times) // 2] < 0.1, "a flood of pings leaves the others' pings alone",
+    times += times_of(1, op="ping")
+ok(sorted(times)[len(times) // 2] < bound_s, "a flood of pings leaves the others' pings alone",
    (len(times), sorted(times)[len(times) // 2], max(times)))
 flood.close()
+bound_s = bound(0.05)
 big = server.connect()
 line = json.dumps({"op": "tokenize", "id": 1, "messages": [
     {"role": "user", "content": "x\n" * 8} for _ in range(40000)]}).encode() + b"\n"
 big.raw(line)
-times = []
-for _ in range(100):
-    t = time.time()
-    calm.ask(op="ping", id=2)
-    times.append(time.time() - t)
-ok(sorted(times)[50] < 0.05, "a line of %d KB is parsed beside the others' pings"
-   % (len(line) >> 10), (sorted(times)[50], max(times)))
+times = times_of(100, op="ping")
+ok(times[50] < bound_s, "a line of %d KB is parsed beside the others' pings"
+   % (len(line) >> 10), (times[50], times[-1], bound_s))
 ok(big.recv()["count"] > 0, "... and answered")
 big.raw(line + b'{"op":"ping","id":2}\n')
 same([big.recv()["id"], big.recv()["id"]], [2, 1], "... in its order, then as it gets ready")
@@ -183,7 +191,7 @@ seed = int.from_bytes(os.urandom(4), "little")
 print("# seed %d" % seed)
 rnd = random.Random(seed)
 server.settle(lambda s: s["connections"]["open"] == 2, "two connections are left")
-time.sleep(0.1)
+server.connections_are(1, calm)
 fds = server.fds()
 for i in range(10000):
     s = socket.create_connection(("127.0.0.1", int(server.address.rsplit(":", 1)[1])))
@@ -238,13 +246,15 @@ ok(not os.path.exists(os.path.join(tmp.name, "s")), "the socket's file is gone")
 
 # ---- idle ----
 
-server = Server("--idle-timeout", "0.3")
-idle, half, busy = server.connect(), server.connect(), server.connect()
+# Far longer than it takes to send a request, also when the machine has other work.
+server = Server("--idle-timeout", "2")
+busy = server.connect()
+busy.send(op="generate", id=1, prompt="@prefill=6000", max_tokens=1)
 t = time.time()
+idle, half = server.connect(), server.connect()
 half.raw(b'{"op":"pi')
-busy.send(op="generate", id=1, prompt="@prefill=1000", max_tokens=1)
 same((idle.recv(), half.recv()), (None, None), "idle connections are closed")
-ok(0.25 < time.time() - t < 5, "... after the time-out", time.time() - t)
+ok(1.9 < time.time() - t, "... after the time-out, not before", time.time() - t)
 same([r["event"] for r in busy.until_last()], ["token", "done"], "one that waits for a reply is not")
 server.settle(lambda s: s["connections"]["idle"] == 2, "... and it is counted")
 same(server.stop(), 0, "ends well")
@@ -259,13 +269,14 @@ same((r["id"], r["code"]), (None, "overloaded"), "one more is told so")
 ok(r["retry_after_ms"] > 0, "... and when to come back", r)
 same(held[0].ask(op="ping", id=1)["event"], "pong", "the others stay")
 held.pop().close()
-time.sleep(0.1)
+server.connections_are(2, held[0])
 same(server.connect().ask(op="ping", id=1)["event"], "pong", "a place is free again")
 same(server.stop(), 0, "ends well")
 
 limit = (96, 96)
 server = Server("--max-connections", "100", preexec_fn=lambda: resource.setrlimit(
     resource.RLIMIT_NOFILE, limit))
+fds = server.fds()
 held, refused = [], 0
 for i in range(40):
     c = server.connect()
@@ -277,7 +288,7 @@ ok(refused > 0, "few descriptors mean fewer connections", refused)
 for c in held:
     c.close()
 server.settle(lambda s: s["connections"]["open"] == 1, "all gone")
-time.sleep(0.1)
+server.fds_are(fds, "... with their descriptors")
 resource.prlimit(server.proc.pid, resource.RLIMIT_NOFILE, (server.fds() + 3, 96))
 held = [server.connect() for _ in range(3)]
 same([c.ask(op="ping", id=1)["event"] for c in held], ["pong"] * 3, "the last descriptors")

@@ -56,16 +56,16 @@ for args, want in (
         (("ask", "al", "hi", "-n", "4"), "<sys\n"),
         (("session", "append", "al", "--chat", "more"), "al: messages 4, tokens seen 0, turns 1, ends after 3600.0 s of silence\n"),
         (("ask", "al", "-n", "1", "--last-turn"), "<\n"),
-        (("session", "open", "run", "abc", "--ttl", "1.5"), "run: a run of tokens, tokens seen 3, turns 0, ends after 1.5 s of silence\n"),
+        (("session", "open", "run", "abc", "--ttl", "61.5"), "run: a run of tokens, tokens seen 3, turns 0, ends after 61.5 s of silence\n"),
         (("gen", "--session", "run", "de", "-n", "2"), "ab\n"),
         (("session", "close", "run"), "closed: 7 tokens of it were cached\n"),
         (("end", "some", "words"), "ended: 10 tokens of it were cached\n"),
         (("prefix", "put", "p", "once"), "p: text, 4 bytes, digest 589b38dad1f027d9\n"),
         (("gen", "--prefix", "p", " more", "-n", "6"), "once m\n"),
-        (("prefix", "put", "p", "twice", "--pin", "--ttl", "9"), "replaced, prompt 5 (cached 0, computed 5)\n"),
+        (("prefix", "put", "p", "twice", "--pin", "--ttl", "900"), "replaced, prompt 5 (cached 0, computed 5)\n"),
         (("prefix", "get", "p"), "5 tokens (cached: device 0, host 0, disk 0), lease 1\n"),
         (("prefix", "list"), "p: text, 5 bytes"),
-        (("pin", "a", "prompt", "--ttl", "2"), "lease 2: 8 tokens in 1 blocks for 2.0 s, prompt 8 (cached 0, computed 8)\n"),
+        (("pin", "a", "prompt", "--ttl", "200"), "lease 2: 8 tokens in 1 blocks for 200.0 s, prompt 8 (cached 0, computed 8)\n"),
         (("pins",), "blocks leased: 2, at most 500\n"),
         (("unpin", "2"), "ended leases: 1\n"),
         (("unpin", "--all"), "ended leases: 1\n"),
@@ -82,7 +82,7 @@ same([x["event"] for x in lines], ["token", "token", "token", "done"], "gen --js
 ok("digest" in lines[0] and len(lines[0]["top"]) == 1, "... with what was asked for", lines[0])
 rc, out, err = ctl("gen", "-t", "0.5", "--top-k", "3", "--top-p", "0.9", "--min-p", "0.1", "--seed",
                    "5", "--repeat-penalty", "1.1", "--stop", "x", "--stop", "y", "--ignore-eos",
-                   "--no-store", "--deadline-ms", "5000", "--namespace", "n", "--progress", "q")
+                   "--no-store", "--deadline-ms", "60000", "--namespace", "n", "--progress", "q")
 same((rc, out), (0, "q\n"), "gen with every option")
 ok("prefill 1 of 1" in err, "... progress", err)
 same(ctl("warm", "abc")[:2], (0, ""), "warm")

@@ -79,6 +79,12 @@ class Server:
                 return r
             time.sleep(0.02)
 
+    def connections_are(self, want, c):
+        """Waits until so many are open, asking by c: the others' descriptors are closed then."""
+        end = time.time() + WAIT
+        while c.ask(op="stats", id=1)["connections"]["open"] != want and time.time() < end:
+            time.sleep(0.02)
+
     def settle(self, look, name, wait=WAIT):
         """Waits until the stats satisfy look."""
         end = time.time() + wait
