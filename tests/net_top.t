@@ -5,6 +5,7 @@ exec "${PYTHON:-python3}" "$0" "$@"
 '''
 # prefixctl top on a terminal of our own (80x24, a VT100): what stands on it, keys, a new size,
 # and that the terminal is given back however it ends. Then as text and as JSON.
+import codecs
 import fcntl
 import json
 import os
@@ -39,6 +40,7 @@ class Screen:
         self.rows, self.cols = rows, cols
         self.cells = [[" "] * cols for _ in range(rows)]
         self.y = self.x = 0
+        self.stale = True  # until it is cleared, what comes was drawn for another size
 
     def text(self):
         return "\n".join("".join(r).rstrip() for r in self.cells)
@@ -49,11 +51,19 @@ class Screen:
     def csi(self, args, final):
         n = [int(a) if a.isdigit() else 0 for a in args.lstrip("?").split(";")]
         one = max(n[0], 1)
+        if final in "ABCDJK":
+            # Behind the last column the cursor stays on it until a character wraps.
+            self.x = min(self.x, self.cols - 1)
         if final == "H":
             self.y, self.x = max(n[0], 1) - 1, max(n[1] if len(n) > 1 else 1, 1) - 1
         elif final in "ABCD":
             self.y += {"A": -one, "B": one}.get(final, 0)
             self.x += {"C": one, "D": -one}.get(final, 0)
+        elif final == "J" and (self.y, self.x) == (0, 0):
+            self.cells = [[" "] * self.cols for _ in range(self.rows)]
+            self.stale = False
+        elif self.stale:
+            return
         elif final == "J":
             self.erase(self.y, self.x, self.cols)
             for y in range(self.y + 1, self.rows):
@@ -85,7 +95,7 @@ class Screen:
             self.y = min(self.y + 1, self.rows - 1)
         elif ch == "\b":
             self.x = max(self.x - 1, 0)
-        elif ch >= " ":
+        elif ch >= " " and not self.stale:
             if self.x >= self.cols or self.y >= self.rows:
                 self.wrapped += 1
                 return
@@ -100,6 +110,8 @@ class Terminal:
         self.screen = Screen(rows, cols)
         self.was = termios.tcgetattr(self.slave)
         self.raw = ""
+        # A read may end within a character.
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.proc = subprocess.Popen([CTL, "-s", server.address, "top", *args], stdin=self.slave,
                                      stdout=self.slave, stderr=subprocess.PIPE, start_new_session=True,
                                      env=dict(os.environ, TERM=term, LINES="", COLUMNS=""))
@@ -113,10 +125,21 @@ class Terminal:
         self.proc.send_signal(signal.SIGWINCH)
 
     def read(self, seconds):
-        if select.select([self.master], [], [], seconds)[0]:
-            data = os.read(self.master, 65536).decode("utf-8", "replace")
-            self.raw += data
-            self.screen.feed(data)
+        """True when something came."""
+        if not select.select([self.master], [], [], seconds)[0]:
+            return False
+        data = self.decoder.decode(os.read(self.master, 65536))
+        self.raw += data
+        self.screen.feed(data)
+        return True
+
+    def still(self, name):
+        """Waits until nothing is drawn for a second, five times its delay: all of a look is there."""
+        end = time.time() + WAIT
+        while self.read(1):
+            if time.time() > end:
+                return ok(False, name, self.screen.text())
+        return ok(True, name)
 
     def until(self, look, name):
         end = time.time() + WAIT
@@ -133,7 +156,8 @@ class Terminal:
         while got is None and time.time() < end:
             self.read(0.05)
             got = self.proc.poll()
-        self.read(0.1)
+        while self.read(0.2):
+            pass
         same(got, want, name)
         same(termios.tcgetattr(self.slave), self.was, "... and gives the terminal back")
         ok(self.screen.y == self.screen.rows - 1 and self.screen.odd == [], "... its cursor below all",
@@ -171,18 +195,15 @@ ok("ns·[7m" in t.screen.text() or "decode" in t.screen.text(), "... a stranger'
 ok("\u001b[7mns" not in t.raw and "ns\u001b[7m" not in t.raw, "... which the terminal never sees")
 t.keys("n")
 t.until(lambda s: "by number" in s, "n sorts by number")
-numbers = [int(m) for m in re.findall(r"^ +(\d+) generate", t.screen.text(), re.M)]
-same(numbers, sorted(numbers), "... they do")
-t.keys("c")
-t.until(lambda s: "by cached" in s, "c sorts by cached tokens")
 t.keys("p")
 t.until(lambda s: "PAUSED" in s, "p pauses")
-frozen = t.screen.text()
-for _ in range(8):
-    t.read(0.1)
-same(t.screen.text(), frozen, "... and nothing moves")
+t.still("... and nothing moves")
+numbers = [int(m) for m in re.findall(r"^ +(\d+) generate", t.screen.text(), re.M)]
+same(numbers, sorted(numbers), "... they do")
 t.keys("p")
 t.until(lambda s: "PAUSED" not in s, "p goes on")
+t.keys("c")
+t.until(lambda s: "by cached" in s, "c sorts by cached tokens")
 t.resize(10, 60)
 t.until(lambda s: len(s.split("\n")) == 10 and s.split("\n")[9].startswith("q quit")
         and "prefixd tiny" in s.split("\n")[0], "a smaller window")
@@ -203,7 +224,8 @@ t.end("--count ends it", 0)
 for term in ("no-such-terminal", "dumb"):
     t = Terminal(term=term)
     t.proc.wait(WAIT)
-    t.read(0.2)
+    while t.read(0.2):
+        pass
     ok("REQUEST" in t.raw and "\x1b" not in t.raw and t.proc.returncode == 0,
        "one look as text on a terminal called " + term, t.raw)
     os.close(t.master)
