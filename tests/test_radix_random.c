@@ -54,6 +54,7 @@ struct mpath {
 	pfx_block_t table[LEN_MAX];
 	bool holds[CELLS_MAX], ahead[CELLS_MAX];
 	uint32_t fetching, fetch_to;
+	uint32_t fetch_end; /* what came without a gap ends here */
 };
 
 static struct pfx_space *spaces[SPACES];
@@ -959,6 +960,7 @@ static void do_fetch(struct mpath *p)
 		return;
 	}
 	p->fetch_to = to;
+	p->fetch_end = UINT32_MAX;
 	for (uint32_t i = p->len / B; i * B < to; i++) {
 		struct pfx_source s;
 
@@ -968,7 +970,7 @@ static void do_fetch(struct mpath *p)
 			break;
 		}
 		if (!world_fetch(s.tier, s.id, p->table[i],
-				generation[p - paths] << 8 | (uint64_t)(p - paths))) {
+				generation[p - paths] << 24 | (uint64_t)i << 8 | (uint64_t)(p - paths))) {
 			p->fetch_to = i * B;
 			break;
 		}
@@ -977,20 +979,36 @@ static void do_fetch(struct mpath *p)
 	p->fetch_to = p->fetch_to > p->len ? p->fetch_to : 0;
 }
 
+/*
+ * A record that a path needs is not deleted. It needs it no more once another path has brought the
+ * block to the device, or once it was forgotten, by a flush or a loss, so that the path does not reach
+ * it: then what comes too late ends at the block before.
+ */
 static void arrived(uint64_t token, bool ok)
 {
-	if (generation[token & 0xff] == token >> 8) {
-		must(ok, "a record that a path needs was deleted");
-		paths[token & 0xff].fetching--;
+	struct mpath *p = &paths[token & 0xff];
+	uint32_t index = token >> 8 & 0xffff;
+	struct pfx_source s;
+
+	if (generation[p - paths] != token >> 24) {
+		return;
+	}
+	p->fetching--;
+	if (!ok) {
+		must(pfx_path_source(p->path, index, &s) != 0 || s.tier == PFX_TIER_DEVICE,
+			"a record that a path needs was deleted");
+		p->fetch_end = index * B < p->fetch_end ? index * B : p->fetch_end;
 	}
 }
 
 static void fetched(struct mpath *p)
 {
-	uint32_t to = p->fetch_to;
+	uint32_t to = p->fetch_to < p->fetch_end ? p->fetch_to : p->fetch_end;
 
 	p->fetch_to = 0;
-	do_publish(p, to);
+	if (to > p->len) {
+		do_publish(p, to);
+	}
 }
 
 static void do_mark(struct mpath *p)
