@@ -183,6 +183,9 @@ static int open_cache(struct pfx_engine *e, char *err, size_t errlen)
 	struct pfx_cache_opts opts = { 0 };
 	int rc = pfx_keep_open(&e->keep, e->info.n_vocab, e->opts.logits_memory);
 
+	if (rc == 0 && e->opts.text_memory > 0) {
+		rc = pfx_pieces_open(&e->pieces, e->opts.text_memory);
+	}
 	if (rc == 0) {
 		opts.block_tokens = e->opts.block_tokens;
 		opts.n_blocks = pfx_model_n_blocks(e->model);
@@ -320,6 +323,7 @@ static void free_all(struct pfx_engine *e)
 	pfx_sampler_close(e->sampler);
 	pfx_model_close(e->model);
 	pfx_chat_close(e->chat);
+	pfx_pieces_close(e->pieces);
 	pfx_tokenizer_close(e->tokenizer);
 	pfx_free(e->chat_source);
 	pfx_free(e->step_tokens);

@@ -46,6 +46,7 @@ struct pfx_engine_opts {
 	uint32_t n_threads;             /* 0: one per core */
 	uint64_t device_memory;         /* KV bytes; 0: 1 GiB */
 	uint64_t logits_memory;         /* bytes for logits kept where prompts ended */
+	uint64_t text_memory;           /* bytes for ids of texts that were tokenised; 0: none */
 	uint64_t host_memory;           /* bytes of the host tier; 0: none */
 	const char *store_path;         /* the disk tier's folder; NULL: none */
 	uint64_t store_size;            /* its bound in bytes; 0: 16 GiB, or what the disk has */

@@ -26,6 +26,7 @@
 #include "engine/engine.h"
 #include "engine/keep.h"
 #include "engine/named.h"
+#include "engine/pieces.h"
 #include "engine/session.h"
 #include "engine/model.h"
 #include "engine/sample.h"
@@ -142,6 +143,7 @@ struct pfx_engine {
 	struct pfx_engine_info info;
 	struct pfx_model *model;
 	struct pfx_tokenizer *tokenizer;
+	struct pfx_pieces *pieces; /* NULL: --text-cache off */
 	struct pfx_chat *chat; /* NULL: the model has no template */
 	char *chat_source;
 	struct pfx_cache *cache;

@@ -133,6 +133,16 @@ static json_t *cache_report(const struct pfx_engine *e)
 		"duplicate_blocks", num(s.duplicate_blocks), "splits", num(s.splits));
 }
 
+static json_t *text_report(const struct pfx_engine *e)
+{
+	struct pfx_pieces_stats s;
+
+	pfx_pieces_stats(e->pieces, &s);
+	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "pieces", num(s.n), "bytes", num(s.bytes),
+		"bytes_max", num(s.bytes_max), "hits", num(s.hits), "misses", num(s.misses), "hit_bytes",
+		num(s.hit_bytes), "evicted", num(s.evicted));
+}
+
 json_t *pfx_report_stats(struct pfx_engine *e)
 {
 	const struct pfx_engine_counters *n = &e->n;
@@ -150,10 +160,10 @@ json_t *pfx_report_stats(struct pfx_engine *e)
 	pthread_mutex_unlock(&e->lock);
 	steps = json_pack("{s:I,s:I,s:f}", "count", num(n->steps), "rows", num(n->rows), "us_per_row",
 		e->ns_per_row / 1e3);
-	report = json_pack("{s:f,s:I,s:o,s:o,s:o,s:o,s:o}", "uptime_s",
+	report = json_pack("{s:f,s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "uptime_s",
 		(double)(pfx_clock_ns() - e->opened_ns) / 1e9, "block_tokens",
 		num(e->info.block_tokens), "tokens", tokens, "tiers", tier_report(e), "requests",
-		requests, "steps", steps, "cache", cache_report(e));
+		requests, "steps", steps, "cache", cache_report(e), "text_cache", text_report(e));
 	life = pfx_life_stats(e);
 	json_object_update(report, life);
 	json_decref(life);

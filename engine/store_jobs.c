@@ -219,6 +219,9 @@ static struct pfx_event *flush(struct pfx_engine *e, const struct pfx_job *job)
 		}
 	}
 	pfx_space_release(space);
+	if (tiers == PFX_TIER_ALL) {
+		pfx_pieces_clear(e->pieces);
+	}
 	if (space == NULL && tiers == PFX_TIER_ALL) {
 		pfx_observe_flushed(e);
 	}

@@ -59,6 +59,8 @@ static void encode(struct pfx_engine *e, struct pfx_request *r, const char *text
 	const struct pfx_span *spans, size_t n_spans)
 {
 	size_t least = r->tokens.n + pfx_tokenizer_least_ids(e->tokenizer, n);
+	struct pfx_key owner = { 0 };
+	struct pfx_piece_use use = { .pieces = e->pieces };
 	int rc;
 
 	if (r->job->kind != PFX_JOB_TOKENIZE && least >= e->info.context) {
@@ -66,7 +68,14 @@ static void encode(struct pfx_engine *e, struct pfx_request *r, const char *text
 			least, e->info.context);
 		return;
 	}
-	rc = pfx_tokenizer_encode_on(e->tokenizer, text, n, spans, n_spans, &r->tokens);
+	rc = pfx_key_make(&owner, r->job->space, r->job->space_len, r->job->salt, r->job->salt_len,
+		"", 0);
+	if (rc == 0) {
+		use.owner = owner.data;
+		use.owner_len = owner.len;
+		rc = pfx_tokenizer_encode_kept(e->tokenizer, &use, text, n, spans, n_spans, &r->tokens);
+	}
+	pfx_key_free(&owner);
 	if (rc == -ENOMEM) {
 		pfx_request_fail(r, PFX_FAULT_INTERNAL, "out of memory in the tokenizer");
 	} else if (rc != 0) {

@@ -22,6 +22,7 @@ void pfx_token_work_free(struct pfx_token_work *w)
 	pfx_free(w->heap);
 	pfx_free(w->cps);
 	pfx_buf_free(&w->piece);
+	pfx_buf_free(&w->key);
 	pcre2_match_data_free(w->match);
 	memset(w, 0, sizeof(*w));
 }

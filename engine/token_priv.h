@@ -152,6 +152,8 @@ struct pfx_token_work {
 	struct pfx_buf piece;
 	pcre2_match_data *match;
 	int goes_on; /* this piece follows plain text */
+	const struct pfx_piece_use *use; /* NULL: nothing is remembered */
+	struct pfx_buf key;
 };
 void pfx_token_work_free(struct pfx_token_work *w);
 

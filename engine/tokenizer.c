@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/error.h"
 #include "base/utf8.h"
+#include "engine/pieces.h"
 #include "engine/token_priv.h"
 
 /* Positions in a word are 32 bits wide; far above any request all the same. */
@@ -97,6 +98,49 @@ struct pfx_str pfx_tokenizer_spelling(const struct pfx_tokenizer *t, uint32_t id
 	return id < t->n_vocab ? t->spelling[id] : (struct pfx_str){ "", 0 };
 }
 
+static int encode_plain(const struct pfx_tokenizer *t, struct pfx_token_work *w, const char *piece,
+	size_t n, struct pfx_ids *out)
+{
+	return t->model == PFX_TOKEN_SPM ? pfx_token_encode_spm(t, w, piece, n, out) :
+		pfx_token_encode_bpe(t, w, piece, n, out);
+}
+
+/*
+ * The ids of a piece are made of its bytes and goes_on alone: encode_plain sees nothing else
+ * of the text, and what w holds beside is scratch memory. So these are the key.
+ */
+static int encode_kept(const struct pfx_tokenizer *t, struct pfx_token_work *w, const char *piece,
+	size_t n, struct pfx_ids *out)
+{
+	size_t before = out->n;
+	int rc;
+
+	pfx_buf_reset(&w->key);
+	pfx_buf_add(&w->key, w->use->owner, w->use->owner_len);
+	pfx_buf_addc(&w->key, (char)w->goes_on);
+	pfx_buf_add(&w->key, piece, n);
+	if (w->key.oom) {
+		return -ENOMEM;
+	}
+	rc = pfx_pieces_find(w->use->pieces, w->key.data, w->key.len, out);
+	if (rc != 0) {
+		return rc < 0 ? rc : 0;
+	}
+	rc = encode_plain(t, w, piece, n, out);
+	if (rc == 0) {
+		pfx_pieces_add(w->use->pieces, w->key.data, w->key.len, out->v + before,
+			out->n - before);
+	}
+	return rc;
+}
+
+static int encode_piece(const struct pfx_tokenizer *t, struct pfx_token_work *w, const char *piece,
+	size_t n, struct pfx_ids *out)
+{
+	return w->use != NULL && w->use->pieces != NULL && pfx_pieces_keeps(w->use->pieces, n) ?
+		encode_kept(t, w, piece, n, out) : encode_plain(t, w, piece, n, out);
+}
+
 /* The plain pieces and, between them, the specials. The text is valid UTF-8. */
 static int encode_valid(const struct pfx_tokenizer *t, struct pfx_token_scan *scan,
 	struct pfx_token_work *w, struct pfx_ids *out)
@@ -111,8 +155,7 @@ static int encode_valid(const struct pfx_tokenizer *t, struct pfx_token_scan *sc
 
 		w->goes_on = w->goes_on && start == 0;
 		if (n > 0) {
-			rc = t->model == PFX_TOKEN_SPM ? pfx_token_encode_spm(t, w, piece, n, out) :
-				pfx_token_encode_bpe(t, w, piece, n, out);
+			rc = encode_piece(t, w, piece, n, out);
 		}
 		if (id == PFX_TOKEN_NONE) {
 			break;
@@ -182,11 +225,11 @@ static int encode_dirty(const struct pfx_tokenizer *t, struct pfx_token_scan *sc
 	return rc;
 }
 
-static int encode(const struct pfx_tokenizer *t, const char *text, size_t n,
-	const struct pfx_span *spans, size_t n_spans, int goes_on, struct pfx_ids *out)
+static int encode(const struct pfx_tokenizer *t, const struct pfx_piece_use *use, const char *text,
+	size_t n, const struct pfx_span *spans, size_t n_spans, int goes_on, struct pfx_ids *out)
 {
 	struct pfx_token_scan scan = { text, n, spans, n_spans, 0, 0 };
-	struct pfx_token_work w = { .goes_on = goes_on };
+	struct pfx_token_work w = { .goes_on = goes_on, .use = use };
 	size_t n_before = out->n, last = 0;
 	int rc;
 
@@ -211,17 +254,24 @@ static int encode(const struct pfx_tokenizer *t, const char *text, size_t n,
 int pfx_tokenizer_encode(const struct pfx_tokenizer *t, const char *text, size_t n,
 	const struct pfx_span *spans, size_t n_spans, struct pfx_ids *out)
 {
-	return encode(t, text, n, spans, n_spans, 0, out);
+	return encode(t, NULL, text, n, spans, n_spans, 0, out);
 }
 
 int pfx_tokenizer_encode_on(const struct pfx_tokenizer *t, const char *text, size_t n,
 	const struct pfx_span *spans, size_t n_spans, struct pfx_ids *out)
 {
+	return pfx_tokenizer_encode_kept(t, NULL, text, n, spans, n_spans, out);
+}
+
+int pfx_tokenizer_encode_kept(const struct pfx_tokenizer *t, const struct pfx_piece_use *use,
+	const char *text, size_t n, const struct pfx_span *spans, size_t n_spans,
+	struct pfx_ids *out)
+{
 	int goes_on = out->n > 0 && out->v[out->n - 1] < t->n_vocab &&
 		(t->type[out->v[out->n - 1]] == PFX_TOKEN_NORMAL ||
 			t->type[out->v[out->n - 1]] == PFX_TOKEN_BYTE);
 
-	return encode(t, text, n, spans, n_spans, goes_on, out);
+	return encode(t, use, text, n, spans, n_spans, goes_on, out);
 }
 
 int pfx_tokenizer_specials(const struct pfx_tokenizer *t, const char *text, size_t n,

@@ -18,6 +18,7 @@
 #include "engine/gguf.h"
 
 struct pfx_tokenizer;
+struct pfx_pieces;
 
 struct pfx_span {
 	size_t start, end; /* bytes [start, end) */
@@ -64,6 +65,19 @@ int pfx_tokenizer_encode(const struct pfx_tokenizer *t, const char *text, size_t
  */
 int pfx_tokenizer_encode_on(const struct pfx_tokenizer *t, const char *text, size_t n,
 	const struct pfx_span *spans, size_t n_spans, struct pfx_ids *out);
+
+/*
+ * As encode_on, but pieces of plain text that the same owner had before are looked up
+ * (pieces.h). The ids are the same.
+ */
+struct pfx_piece_use {
+	struct pfx_pieces *pieces; /* NULL: nothing is looked up or kept */
+	const char *owner;         /* of a length that reads off its own bytes */
+	size_t owner_len;
+};
+int pfx_tokenizer_encode_kept(const struct pfx_tokenizer *t, const struct pfx_piece_use *use,
+	const char *text, size_t n, const struct pfx_span *spans, size_t n_spans,
+	struct pfx_ids *out);
 
 /*
  * Where in text[0..n) special tokens are read: control tokens in the spans (which may reach

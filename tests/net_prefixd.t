@@ -66,6 +66,7 @@ for arg, good, bad in (
         ("--context", ["100"], ["x"]),
         ("--block-tokens", ["1", "16"], ["x", "512"]),
         ("--logits-memory", ["0", "1M"], ["x"]),
+        ("--text-cache", ["off", "0", "1M"], ["x", "-1"]),
         ("--max-connections", ["1"], ["0"]),
         ("--max-in-flight", ["1"], ["0"]),
         ("--max-line", ["1024", "1M"], ["10", "2G"]),

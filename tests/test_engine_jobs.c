@@ -346,6 +346,42 @@ static void test_overload_and_drain(const char *model)
 	pfx_engine_close(full);
 }
 
+static void tokenize(struct pfx_engine *of, const char *text, const char *salt, struct reply *r)
+{
+	struct pfx_job *job = text_job(PFX_JOB_TOKENIZE, text, 0);
+
+	job->salt = pfx_strdup(salt);
+	job->salt_len = strlen(salt);
+	run(of, job, r);
+}
+
+/* Texts come from the cache when they come again: the same ids, apart by salt, gone by flush. */
+static void test_text_cache(const char *model)
+{
+	static const char text[] = "What was tokenised once for a client is not tokenised again for "
+		"the same client, as long as there is room to keep it.";
+	struct pfx_engine_opts opts = { .model_path = model, .n_threads = 1,
+		.device_memory = 1u << 20, .text_memory = 1u << 16 };
+	struct pfx_engine *kept = open_engine(&opts);
+	struct reply plain, r[3];
+
+	tokenize(e, text, "", &plain);
+	for (int i = 0; i < 3; i++) {
+		tokenize(kept, text, i < 2 ? "" : "salt", &r[i]);
+		ok(r[i].n == plain.n && memcmp(r[i].tokens, plain.tokens, plain.n * 4) == 0,
+			"time %d: the ids of an engine that keeps none", i);
+		reply_free(&r[i]);
+	}
+	is_int(stat_of(e, "text_cache.misses"), 0, "without --text-cache nothing is looked up");
+	is_int(stat_of(kept, "text_cache.hits"), 1, "the same text is found,");
+	is_int(stat_of(kept, "text_cache.pieces"), 2, "but not with another salt");
+	flush(kept);
+	is_int(stat_of(kept, "text_cache.pieces"), 0, "flush forgets texts");
+	is_int(stat_of(kept, "text_cache.bytes"), 0, "and all of them");
+	reply_free(&plain);
+	pfx_engine_close(kept);
+}
+
 int main(void)
 {
 	struct pfx_rng rng = { seed_from_environment() };
@@ -369,6 +405,7 @@ int main(void)
 	test_long_text();
 	test_chat();
 	test_cancel_and_progress();
+	test_text_cache(opts.model_path);
 	is_int(problems(e), 0, "check");
 	pfx_engine_close(e);
 	test_overload_and_drain(opts.model_path);

@@ -111,6 +111,7 @@ static int open_engine(struct pfx_engine **e, const struct pfx_settings *s, char
 		.n_threads = s->threads,
 		.device_memory = s->device_memory,
 		.logits_memory = s->logits_memory,
+		.text_memory = s->text_cache,
 		.host_memory = s->host_memory,
 		.store_path = strcmp(s->store, "off") == 0 ? NULL : s->store,
 		.store_size = s->store_size,

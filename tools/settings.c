@@ -78,6 +78,8 @@ static const struct setting {
 		"Memory for keys and values" },
 	{ "logits-memory", "SIZE", NULL, SIZE, G_MEMORY, AT(logits_memory), 0, 1e18, "64M",
 		"Memory for the logits that are kept where prompts ended" },
+	{ "text-cache", "SIZE", NULL, SIZE_OFF, G_MEMORY, AT(text_cache), 0, 1e18, "64M",
+		"Memory for the token ids of texts that were tokenised before, or off" },
 	{ "block-tokens", "N", NULL, U32, G_MEMORY, AT(block_tokens), 0, 256, NULL,
 		"Positions of a block, a power of two; 0 is 32" },
 	{ "host-memory", "SIZE", NULL, SIZE_OFF, G_MEMORY, AT(host_memory), 0, 1e18, "off",

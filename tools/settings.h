@@ -20,7 +20,7 @@ struct pfx_settings {
 	char *eviction;     /* default or lru */
 	uint64_t host_memory, store_size; /* 0: none, and the default */
 	int store_replace;
-	uint64_t device_memory, logits_memory, max_line, max_unread;
+	uint64_t device_memory, logits_memory, text_cache, max_line, max_unread;
 	uint32_t threads, block_tokens, chunk_tokens, step_ms, max_requests, queue, context;
 	uint32_t load_wait_ms;
 	uint32_t max_connections, max_in_flight, idle_timeout_ms;
