@@ -214,12 +214,14 @@ static int set_number(const struct setting *d, void *to, const char *value, char
 static int set_seconds(const struct setting *d, void *to, const char *value, char *err,
 	size_t errlen)
 {
-	char *end;
+	char *end, wanted[64];
 	double v = strtod(value, &end);
 
 	/* strtod takes more than people write: blanks in front, a sign, hexadecimals. */
-	if (strspn(value, "0123456789.") != strlen(value) || end == value || *end != 0 || !(v >= d->lo && v <= d->hi)) {
-		return bad_value(d, value, "a number of seconds", err, errlen);
+	if (strspn(value, "0123456789.") != strlen(value) || end == value || *end != 0
+		|| !(v >= d->lo && v <= d->hi)) {
+		snprintf(wanted, sizeof(wanted), "a number of seconds from %g to %.0f", d->lo, d->hi);
+		return bad_value(d, value, wanted, err, errlen);
 	}
 	*(uint32_t *)to = (uint32_t)(v * 1000 + 0.5);
 	return 0;
