@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -16,6 +17,8 @@
 
 /* A little more than LMDB takes for 126 readers. */
 #define LOCK_BYTES 12288
+/* A disk with less room than that has failed to take a record, more likely than it is broken. */
+#define NEARLY_FULL (1u << 20)
 
 int pfx_lmdb_code(int rc)
 {
@@ -335,11 +338,20 @@ int pfx_lmdb_begin(struct lmdb_store *s, MDB_txn **txn)
 	return -EIO;
 }
 
+/* LMDB calls it an I/O error when the disk takes only a part of what it writes. */
+static int why_not_written(const struct lmdb_store *s, int rc)
+{
+	struct statvfs st;
+
+	return rc == -EIO && fstatvfs(s->fd, &st) == 0 && st.f_bavail * st.f_frsize < NEARLY_FULL
+		? -ENOSPC : rc;
+}
+
 /* Commits when rc is 0, else aborts; returns what came of it. */
 int pfx_lmdb_end(struct lmdb_store *s, MDB_txn *txn, int rc)
 {
 	if (rc == 0) {
-		rc = pfx_lmdb_code(mdb_txn_commit(txn));
+		rc = why_not_written(s, pfx_lmdb_code(mdb_txn_commit(txn)));
 	} else {
 		mdb_txn_abort(txn);
 	}

@@ -390,7 +390,7 @@ static int put_some(struct lmdb_store *s, const struct pfx_store_item *items, ui
 	uint64_t room, int *results)
 {
 	struct planned *plans = pfx_calloc(*n, sizeof(*plans));
-	int rc = 0, is_new = 0;
+	int rc = 0, is_new = 0, ticked = 0;
 
 	if (plans == NULL) {
 		return -ENOMEM;
@@ -407,6 +407,15 @@ static int put_some(struct lmdb_store *s, const struct pfx_store_item *items, ui
 		rc = pfx_lmdb_grow_for(s, room);
 		for (int tries = 0; rc == 0 && tries < 32; tries++) {
 			rc = write_plan(s, items, *n, plans);
+			/*
+			 * With the disk full a batch still fits where deleted records were, but not before
+			 * another transaction has committed; and a batch that fails never does.
+			 */
+			if (rc == -ENOSPC && !ticked) {
+				ticked = 1;
+				rc = tick(s);
+				continue;
+			}
 			if (rc != PFX_E_FULL) {
 				break;
 			}
