@@ -881,13 +881,23 @@ static void do_publish(struct mpath *p, uint32_t upto)
 	int rc = pfx_path_publish(p->path, p->tokens, upto);
 
 	p->len = upto;
-	if (rc < 0 || p->apart) {
-		must(rc == 0 || (failing && rc == -ENOMEM), "publish says %d", rc);
+	if (p->apart) {
+		must(rc == 0, "publish says %d", rc);
 		reached(p);
 		return;
 	}
 	y = p->n_tree > from ? tail_cell(p) : NULL;
 	pos = walk(p->space, p->tokens, upto, chain);
+	if (rc < 0) {
+		must(failing && rc == -ENOMEM, "publish says %d", rc);
+		/* It may have come as far as to give its last block to the tree. */
+		if (y != NULL && y->end % B != 0 && better(y) != NULL &&
+			p->path->node->state == PFX_NODE_LINKED) {
+			rejoin(p, y, chain[from], pos, upto);
+		}
+		reached(p);
+		return;
+	}
 	must(pos >= p->in_tree, "what a path holds cannot be matched");
 	if (y != NULL && y->end % B != 0 && better(y) != NULL &&
 		rejoin(p, y, chain[from], pos, upto)) {
