@@ -28,13 +28,15 @@
 /* The kernel gives tile registers to a process that asks: Documentation/arch/x86/xstate.rst. */
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define XFEATURE_XTILEDATA 18
+/* EDX of CPUID leaf 7: AMX-TILE and AMX-INT8. */
+#define LEAF7_AMX (1u << 24 | 1u << 25)
 
 static int usable(void)
 {
 	unsigned a, b, c, d;
 
 	return pfx_variant_avx512.usable() && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
-		(d & bit_AMX_TILE) != 0 && (d & bit_AMX_INT8) != 0 &&
+		(d & LEAF7_AMX) == LEAF7_AMX &&
 		syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
