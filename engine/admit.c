@@ -254,6 +254,18 @@ int pfx_admit_possible(struct pfx_engine *e, struct pfx_request *r)
 	return !r->failed;
 }
 
+/* Room for all that the reply may come to, so that its steps need not ask for any. */
+static void expect_reply(struct pfx_engine *e, struct pfx_request *r)
+{
+	uint32_t most = e->info.context - r->n_prompt;
+
+	if (r->job->kind == PFX_JOB_GENERATE) {
+		most = r->job->max_tokens < most ? r->job->max_tokens : most;
+		pfx_request_expect_tokens(r, r->n_prompt + (size_t)most);
+	}
+	pfx_path_expect(r->path, (uint32_t)r->tokens.cap);
+}
+
 /* Opens the request's path. Returns 0 when it must wait. */
 static int admit_one(struct pfx_engine *e, struct pfx_request *r)
 {
@@ -272,6 +284,7 @@ static int admit_one(struct pfx_engine *e, struct pfx_request *r)
 		pfx_end_fault(e, r);
 		return 1;
 	}
+	expect_reply(e, r);
 	pfx_list_remove(&r->link);
 	e->n_waiting--;
 	e->n_active++;

@@ -328,11 +328,15 @@ struct pfx_event {
 	/* FLUSHED */
 	uint32_t flushed_device, flushed_host, flushed_disk, in_use, flushed_leases;
 	int durable; /* no restart brings any of it back */
+
+	void (*give_back)(struct pfx_event *ev); /* NULL: nobody wants it back */
 };
+
+#define PFX_LOGPROBS_MAX 20u /* of a job's `logprobs` */
 
 /* Readable while events wait. Owned by the engine. */
 int pfx_engine_event_fd(const struct pfx_engine *e);
-/* The next event, owned by the caller; NULL when none waits. */
+/* The next event, owned by the caller until the engine is closed; NULL when none waits. */
 struct pfx_event *pfx_engine_next(struct pfx_engine *e);
 void pfx_event_free(struct pfx_event *ev);
 

@@ -135,6 +135,8 @@ struct pfx_text_queue {
 struct pfx_events {
 	pthread_mutex_t lock;
 	struct pfx_event_node *head, **tail;
+	struct pfx_event_node *nodes, *free; /* events of steps, which take no memory each */
+	uint32_t n_free;
 	int fd;
 };
 
@@ -203,6 +205,16 @@ struct pfx_engine {
 int pfx_events_open(struct pfx_events *q);
 void pfx_events_close(struct pfx_events *q);
 struct pfx_event *pfx_event_new(enum pfx_event_kind kind, const struct pfx_job *job);
+/*
+ * The same for TOKEN and PREFILL, out of what is kept for them while there is any. Text and top
+ * are set by these alone.
+ */
+struct pfx_event *pfx_event_of_step(struct pfx_engine *e, enum pfx_event_kind kind,
+	const struct pfx_job *job);
+/* Memory for n bytes of text and a NUL. */
+char *pfx_event_text(struct pfx_event *ev, size_t n);
+/* Memory for the PFX_LOGPROBS_MAX best. */
+struct pfx_top *pfx_event_top(struct pfx_event *ev);
 /* Takes ev. */
 void pfx_events_post(struct pfx_engine *e, struct pfx_event *ev);
 
@@ -210,6 +222,8 @@ void pfx_events_post(struct pfx_engine *e, struct pfx_event *ev);
 struct pfx_request *pfx_request_new(struct pfx_job *job);
 void pfx_request_free(struct pfx_request *r);
 void pfx_request_push_tokens(struct pfx_request *r, const uint32_t *tokens, size_t n);
+/* Room for so many tokens in all, so that those to come allocate nothing. */
+void pfx_request_expect_tokens(struct pfx_request *r, size_t n);
 /* Records a failure; the first one counts. */
 void pfx_request_fail(struct pfx_request *r, enum pfx_fault fault, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

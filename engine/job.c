@@ -86,6 +86,10 @@ void pfx_event_free(struct pfx_event *ev)
 	if (ev == NULL) {
 		return;
 	}
+	if (ev->give_back != NULL) {
+		ev->give_back(ev);
+		return;
+	}
 	pfx_free(ev->text);
 	pfx_free(ev->tokens);
 	pfx_free(ev->top);

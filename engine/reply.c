@@ -44,17 +44,15 @@ static size_t find_stop(const struct pfx_job *job, const char *text, size_t n)
 }
 
 /*
- * Moves from held what can be shown now into *out (owned, NUL-ended). Returns 1 when a stop
- * string was met: its text and what follows is dropped.
+ * Moves from held what can be shown now into the event. Returns 1 when a stop string was met: its
+ * text and what follows is dropped.
  */
-static int release_text(struct pfx_request *r, int all, char **out, size_t *len)
+static int release_text(struct pfx_request *r, int all, struct pfx_event *ev)
 {
 	const struct pfx_job *job = r->job;
 	char *text = r->held.data;
 	size_t n = r->held.len, show = n, stop;
 
-	*out = NULL;
-	*len = 0;
 	if (n == 0) {
 		return 0;
 	}
@@ -64,10 +62,8 @@ static int release_text(struct pfx_request *r, int all, char **out, size_t *len)
 	} else if (!all) {
 		show = n - possible_stop(job, text, n);
 	}
-	*out = pfx_xmalloc(show + 1);
-	memcpy(*out, text, show);
-	(*out)[show] = 0;
-	*len = show;
+	memcpy(pfx_event_text(ev, show), text, show);
+	ev->text[show] = 0;
 	if (stop < n) {
 		r->held.len = 0;
 		return 1;
@@ -98,8 +94,8 @@ static void add_logprobs(const struct pfx_engine *e, const struct pfx_job *job,
 	lse = pfx_log_sum_exp(logits, e->info.n_vocab);
 	ev->has_logprob = 1;
 	ev->logprob = (float)((double)logits[token] - lse);
-	ev->top = pfx_xmalloc(((size_t)job->logprobs + 1) * sizeof(*ev->top));
-	ev->n_top = pfx_top_n(logits, e->info.n_vocab, lse, ev->top, (uint32_t)job->logprobs);
+	ev->n_top = pfx_top_n(logits, e->info.n_vocab, lse, pfx_event_top(ev),
+		(uint32_t)job->logprobs);
 }
 
 static uint32_t choose(struct pfx_engine *e, const struct pfx_request *r, const float *logits)
@@ -118,17 +114,6 @@ static uint32_t choose(struct pfx_engine *e, const struct pfx_request *r, const 
 	};
 
 	return pfx_sample(e->sampler, logits, &how);
-}
-
-static void push_token(struct pfx_request *r, uint32_t token)
-{
-	struct pfx_ids *ids = &r->tokens;
-
-	if (ids->n == ids->cap) {
-		ids->cap = ids->cap + ids->cap / 2 + 64;
-		ids->v = pfx_xrealloc(ids->v, ids->cap * sizeof(*ids->v));
-	}
-	ids->v[ids->n++] = token;
 }
 
 /* No room for another token: the reply's own bound, the context, or the whole KV memory. */
@@ -180,10 +165,10 @@ void pfx_reply_logits(struct pfx_engine *e, struct pfx_request *r, const float *
 		pfx_end_fault(e, r);
 		return;
 	}
-	ev = pfx_event_new(PFX_EVENT_TOKEN, job);
+	ev = pfx_event_of_step(e, PFX_EVENT_TOKEN, job);
 	ev->token = token;
 	add_logprobs(e, job, ev, logits, token);
-	push_token(r, token);
+	pfx_request_push_tokens(r, &token, 1);
 	r->n_reply++;
 	r->usage.completion_tokens++;
 	e->n.generated++;
@@ -195,7 +180,7 @@ void pfx_reply_logits(struct pfx_engine *e, struct pfx_request *r, const float *
 	if (ended || at_limit(e, r)) {
 		pfx_detok_end(e->tokenizer, &r->detok, &r->held);
 	}
-	stopped = release_text(r, ended || at_limit(e, r), &ev->text, &ev->text_len);
+	stopped = release_text(r, ended || at_limit(e, r), ev);
 	if (r->session != NULL) {
 		pfx_buf_add(&r->said, ev->text, ev->text_len);
 	}

@@ -45,6 +45,16 @@ void pfx_request_free(struct pfx_request *r)
 	pfx_free(r);
 }
 
+void pfx_request_expect_tokens(struct pfx_request *r, size_t n)
+{
+	struct pfx_ids *ids = &r->tokens;
+
+	if (ids->cap < n) {
+		ids->cap = n;
+		ids->v = pfx_xrealloc(ids->v, n * sizeof(*ids->v));
+	}
+}
+
 void pfx_request_push_tokens(struct pfx_request *r, const uint32_t *tokens, size_t n)
 {
 	struct pfx_ids *ids = &r->tokens;
@@ -52,10 +62,7 @@ void pfx_request_push_tokens(struct pfx_request *r, const uint32_t *tokens, size
 	if (n == 0) {
 		return;
 	}
-	if (ids->cap - ids->n < n) {
-		ids->cap = ids->n + n;
-		ids->v = pfx_xrealloc(ids->v, ids->cap * sizeof(*ids->v));
-	}
+	pfx_request_expect_tokens(r, ids->n + n);
 	memcpy(ids->v + ids->n, tokens, n * sizeof(*tokens));
 	ids->n += n;
 }

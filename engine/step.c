@@ -67,7 +67,7 @@ static void post_progress(struct pfx_engine *e, struct pfx_request *r)
 	if (!r->job->progress || r->step_from >= r->n_prompt) {
 		return;
 	}
-	ev = pfx_event_new(PFX_EVENT_PREFILL, r->job);
+	ev = pfx_event_of_step(e, PFX_EVENT_PREFILL, r->job);
 	ev->done = r->step_from + r->step_rows;
 	ev->total = r->n_prompt;
 	pfx_events_post(e, ev);

@@ -123,6 +123,9 @@ int pfx_path_open(struct pfx_cache *cache, struct pfx_space *space, const uint32
  */
 int64_t pfx_path_follow(struct pfx_path *path, const uint32_t *tokens, uint32_t n);
 
+/* Room for so many tokens in the path's table, where there is memory: reserve needs none then. */
+void pfx_path_expect(struct pfx_path *path, uint32_t tokens);
+
 /* A partial block to be copied before the next write: positions [0, n) of src to dst. */
 struct pfx_block_copy {
 	pfx_block_t src, dst;

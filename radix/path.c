@@ -203,6 +203,11 @@ static enum tail tail_of(const struct pfx_path *path)
 	return TAIL_COPY;
 }
 
+void pfx_path_expect(struct pfx_path *path, uint32_t tokens)
+{
+	(void)table_room(path, pfx_blocks_for(path->cache, tokens));
+}
+
 int pfx_path_reserve(struct pfx_path *path, uint32_t upto, struct pfx_block_copy *copy)
 {
 	struct pfx_cache *cache = path->cache;

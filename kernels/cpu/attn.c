@@ -161,10 +161,14 @@ static int plan_segments(struct pfx_plan *plan, const struct pfx_batch *batch, u
 	uint32_t n_shared = plan->n_merges, n_segs = 0;
 	int e = 0;
 
-	pfx_free(plan->leader);
-	plan->leader = pfx_reallocarray(NULL, 2 * (size_t)plan->n_merges + 1, sizeof(*plan->leader));
-	if (plan->leader == NULL) {
-		return -ENOMEM;
+	if (plan->n_merges > plan->leaders_cap) {
+		pfx_free(plan->leader);
+		plan->leaders_cap = 0;
+		plan->leader = pfx_reallocarray(NULL, plan->n_merges, 2 * sizeof(*plan->leader));
+		if (plan->leader == NULL) {
+			return -ENOMEM;
+		}
+		plan->leaders_cap = plan->n_merges;
 	}
 	plan->next = plan->leader + plan->n_merges;
 	for (uint32_t i = 0; i < plan->n_merges; i++) {
@@ -184,13 +188,22 @@ static int plan_segments(struct pfx_plan *plan, const struct pfx_batch *batch, u
 
 static int grow_rows(struct pfx_plan *plan, uint32_t n_rows, uint32_t n_dims)
 {
+	if (n_rows <= plan->rows_cap && n_dims <= plan->dims_cap) {
+		return 0;
+	}
+	plan->rows_cap = 0;
 	pfx_free(plan->pos);
 	pfx_free(plan->seq);
 	pfx_free(plan->cs);
 	plan->pos = pfx_reallocarray(NULL, n_rows, sizeof(*plan->pos));
 	plan->seq = pfx_reallocarray(NULL, n_rows, sizeof(*plan->seq));
 	plan->cs = pfx_reallocarray(NULL, n_rows, (n_dims + 1) * sizeof(*plan->cs));
-	return plan->pos != NULL && plan->seq != NULL && plan->cs != NULL ? 0 : -ENOMEM;
+	if (plan->pos == NULL || plan->seq == NULL || plan->cs == NULL) {
+		return -ENOMEM;
+	}
+	plan->rows_cap = n_rows;
+	plan->dims_cap = n_dims;
+	return 0;
 }
 
 static void fill_cs(void *arg, uint32_t task, uint32_t thread)

@@ -170,6 +170,7 @@ struct pfx_attn_member {
 struct pfx_plan {
 	uint32_t *pos, *seq;     /* [n_rows] absolute position, sequence */
 	float *cs;               /* [n_rows][n_dims]: cosines, then sines */
+	uint32_t rows_cap, dims_cap; /* of these; grown on need, as the lists are */
 	uint32_t n_units, n_parts, units_cap;
 	struct pfx_attn_unit *units;
 	/* Rows whose segments are computed apart, for the merge. */
@@ -178,6 +179,7 @@ struct pfx_plan {
 	uint32_t n_members, members_cap;
 	struct pfx_attn_member *members;
 	uint32_t *leader, *next; /* [n_merges], while segments are planned */
+	uint32_t leaders_cap;
 	uint32_t per_segment;    /* blocks of a segment for which that was done; 0: not yet */
 };
 
