@@ -32,6 +32,13 @@ static void check_batch(const struct pfx_model *m, const struct pfx_batch *b)
 	PFX_ASSERT(row == b->n_rows);
 }
 
+/* An operation is over, and with it its phase. */
+static int lap(struct pfx_model *m, enum pfx_phase phase, int rc)
+{
+	pfx_profile_lap(&m->profile, phase, m->ops->waited(m->dev));
+	return rc;
+}
+
 static int attention(struct pfx_model *m, uint32_t layer, uint32_t n_rows)
 {
 	const struct pfx_model_config *c = &m->config;
@@ -40,15 +47,18 @@ static int attention(struct pfx_model *m, uint32_t layer, uint32_t n_rows)
 	float scale = 1.0f / sqrtf((float)c->head_dim);
 	int rc;
 
-	if ((rc = ops->rmsnorm(m->dev, m->x, w->attn_norm, c->rms_eps, c->n_embd, 0, m->h)) != 0 ||
-		(rc = ops->matmul(m->dev, w->qkv, m->h, 0, n_rows, w->qkv_bias, 0, m->qkv)) != 0 ||
-		(rc = ops->rope_kv(m->dev, m->kv, layer, c->n_heads, w->q_norm, w->k_norm,
-			c->rms_eps, m->qkv)) != 0 ||
-		(rc = ops->attention(m->dev, m->kv, layer, c->n_heads, scale, m->qkv,
-			m->att)) != 0) {
+	if ((rc = lap(m, PFX_PHASE_NORM, ops->rmsnorm(m->dev, m->x, w->attn_norm, c->rms_eps,
+			c->n_embd, 0, m->h))) != 0 ||
+		(rc = lap(m, PFX_PHASE_PRODUCT, ops->matmul(m->dev, w->qkv, m->h, 0, n_rows,
+			w->qkv_bias, 0, m->qkv))) != 0 ||
+		(rc = lap(m, PFX_PHASE_ROPE_KV, ops->rope_kv(m->dev, m->kv, layer, c->n_heads,
+			w->q_norm, w->k_norm, c->rms_eps, m->qkv))) != 0 ||
+		(rc = lap(m, PFX_PHASE_ATTENTION, ops->attention(m->dev, m->kv, layer, c->n_heads,
+			scale, m->qkv, m->att))) != 0) {
 		return rc;
 	}
-	return ops->matmul(m->dev, w->attn_out, m->att, 0, n_rows, NULL, 1, m->x);
+	return lap(m, PFX_PHASE_PRODUCT,
+		ops->matmul(m->dev, w->attn_out, m->att, 0, n_rows, NULL, 1, m->x));
 }
 
 static int mlp(struct pfx_model *m, uint32_t layer, uint32_t n_rows)
@@ -58,12 +68,16 @@ static int mlp(struct pfx_model *m, uint32_t layer, uint32_t n_rows)
 	const struct pfx_ops *ops = m->ops;
 	int rc;
 
-	if ((rc = ops->rmsnorm(m->dev, m->x, w->ffn_norm, c->rms_eps, c->n_embd, 0, m->h)) != 0 ||
-		(rc = ops->matmul(m->dev, w->gate_up, m->h, 0, n_rows, NULL, 0, m->gate_up)) != 0 ||
-		(rc = ops->gated(m->dev, PFX_ACT_SILU, m->gate_up, c->n_ff, m->act)) != 0) {
+	if ((rc = lap(m, PFX_PHASE_NORM, ops->rmsnorm(m->dev, m->x, w->ffn_norm, c->rms_eps,
+			c->n_embd, 0, m->h))) != 0 ||
+		(rc = lap(m, PFX_PHASE_PRODUCT, ops->matmul(m->dev, w->gate_up, m->h, 0, n_rows,
+			NULL, 0, m->gate_up))) != 0 ||
+		(rc = lap(m, PFX_PHASE_GATE, ops->gated(m->dev, PFX_ACT_SILU, m->gate_up, c->n_ff,
+			m->act))) != 0) {
 		return rc;
 	}
-	return ops->matmul(m->dev, w->down, m->act, 0, n_rows, NULL, 1, m->x);
+	return lap(m, PFX_PHASE_PRODUCT,
+		ops->matmul(m->dev, w->down, m->act, 0, n_rows, NULL, 1, m->x));
 }
 
 int pfx_model_forward(struct pfx_model *m, const struct pfx_batch *batch)
@@ -74,9 +88,9 @@ int pfx_model_forward(struct pfx_model *m, const struct pfx_batch *batch)
 
 	check_batch(m, batch);
 	m->n_out = 0; /* until all has gone well */
-	rc = ops->begin(m->dev, batch, &m->rope.rope);
+	rc = lap(m, PFX_PHASE_BATCH, ops->begin(m->dev, batch, &m->rope.rope));
 	if (rc == 0) {
-		rc = ops->embed(m->dev, m->weights.embed, 1.0f, m->x);
+		rc = lap(m, PFX_PHASE_EMBED, ops->embed(m->dev, m->weights.embed, 1.0f, m->x));
 	}
 	for (uint32_t i = 0; i < c->n_layers && rc == 0; i++) {
 		rc = attention(m, i, batch->n_rows);
@@ -89,7 +103,7 @@ int pfx_model_forward(struct pfx_model *m, const struct pfx_batch *batch)
 			m->dev, m->x, m->weights.output_norm, c->rms_eps, c->n_embd, 1, m->h);
 	}
 	if (rc == 0) {
-		rc = ops->sync(m->dev);
+		rc = lap(m, PFX_PHASE_NORM, ops->sync(m->dev));
 	}
 	if (rc == 0) {
 		m->n_out = batch->n_out;
@@ -113,5 +127,5 @@ int pfx_model_logits(struct pfx_model *m, uint32_t first, uint32_t n, const floa
 		rc = m->ops->mem_read(m->dev, m->logits, 0, m->logits_host,
 			(size_t)n * m->config.n_vocab * sizeof(float));
 	}
-	return rc;
+	return lap(m, PFX_PHASE_HEAD, rc);
 }

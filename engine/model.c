@@ -183,6 +183,11 @@ void pfx_model_device(const struct pfx_model *m, struct pfx_device_info *out)
 	m->ops->info(m->dev, out);
 }
 
+struct pfx_profile *pfx_model_profile(struct pfx_model *m)
+{
+	return &m->profile;
+}
+
 uint32_t pfx_model_n_blocks(const struct pfx_model *m)
 {
 	return m->n_blocks;

@@ -16,6 +16,7 @@
 #include "kernels/ops.h"
 
 struct pfx_model;
+struct pfx_profile;
 
 struct pfx_model_config {
 	char architecture[32], name[128];
@@ -62,6 +63,9 @@ int pfx_model_forward(struct pfx_model *m, const struct pfx_batch *batch);
  * for the rows that are asked for.
  */
 int pfx_model_logits(struct pfx_model *m, uint32_t first, uint32_t n, const float **logits);
+
+/* Where the time of forward and logits goes, between pfx_profile_begin and _end. The model's. */
+struct pfx_profile *pfx_model_profile(struct pfx_model *m);
 
 /* Copies the first n positions of block src into dst. */
 int pfx_model_copy_block(struct pfx_model *m, uint32_t dst, uint32_t src, uint32_t n);

@@ -4,6 +4,7 @@
 /* What model.c (lifetime) and forward.c (a step) share. */
 
 #include "engine/model.h"
+#include "engine/profile.h"
 #include "engine/rope.h"
 #include "engine/weights.h"
 
@@ -28,6 +29,7 @@ struct pfx_model {
 	struct pfx_mem *logits;  /* [out_rows_max][n_vocab] */
 	float *logits_host;      /* the same, for the caller */
 	uint32_t n_out;          /* out rows of the last forward */
+	struct pfx_profile profile;
 };
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "engine/profile.h"
 
 /* Length of the longest end of text[0..n) that a stop string begins with. */
 static size_t possible_stop(const struct pfx_job *job, const char *text, size_t n)
@@ -144,6 +145,7 @@ void pfx_reply_logits(struct pfx_engine *e, struct pfx_request *r, const float *
 {
 	const struct pfx_job *job = r->job;
 	struct pfx_event *ev;
+	struct pfx_profile *profile = pfx_model_profile(e->model);
 	uint32_t token;
 	int stopped = 0, ended;
 
@@ -159,7 +161,9 @@ void pfx_reply_logits(struct pfx_engine *e, struct pfx_request *r, const float *
 		pfx_end(e, r, PFX_FINISH_LENGTH);
 		return;
 	}
+	pfx_profile_lap(profile, PFX_PHASE_REPLY, 0);
 	token = choose(e, r, logits);
+	pfx_profile_lap(profile, PFX_PHASE_SAMPLE, 0);
 	if (token == UINT32_MAX) {
 		pfx_request_fail(r, PFX_FAULT_INTERNAL, "the model gave no finite logits");
 		pfx_end_fault(e, r);

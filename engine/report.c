@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "engine/profile.h"
 
 static json_int_t num(uint64_t n)
 {
@@ -143,6 +144,25 @@ static json_t *text_report(const struct pfx_engine *e)
 		num(s.hit_bytes), "evicted", num(s.evicted));
 }
 
+static json_t *profile_report(struct pfx_engine *e)
+{
+	const struct pfx_profile *p = pfx_model_profile(e->model);
+	json_t *report = json_object();
+
+	for (int k = 0; k < PFX_N_STEP_KINDS; k++) {
+		const struct pfx_step_times *t = &p->kinds[k];
+		json_t *phases = json_object();
+		for (int i = 0; i < PFX_N_PHASES; i++) {
+			json_object_set_new(phases, pfx_phase_name(i), json_pack("{s:f,s:f}", "ms",
+				pfx_ns_to_ms(t->phases[i].ns), "waited_ms",
+				pfx_ns_to_ms(t->phases[i].waited_ns)));
+		}
+		json_object_set_new(report, pfx_step_kind_name(k), json_pack("{s:I,s:I,s:o}", "steps",
+			num(t->steps), "rows", num(t->rows), "phases", phases));
+	}
+	return report;
+}
+
 json_t *pfx_report_stats(struct pfx_engine *e)
 {
 	const struct pfx_engine_counters *n = &e->n;
@@ -160,10 +180,11 @@ json_t *pfx_report_stats(struct pfx_engine *e)
 	pthread_mutex_unlock(&e->lock);
 	steps = json_pack("{s:I,s:I,s:f}", "count", num(n->steps), "rows", num(n->rows), "us_per_row",
 		e->ns_per_row / 1e3);
-	report = json_pack("{s:f,s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "uptime_s",
+	report = json_pack("{s:f,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "uptime_s",
 		(double)(pfx_clock_ns() - e->opened_ns) / 1e9, "block_tokens",
 		num(e->info.block_tokens), "tokens", tokens, "tiers", tier_report(e), "requests",
-		requests, "steps", steps, "cache", cache_report(e), "text_cache", text_report(e));
+		requests, "steps", steps, "cache", cache_report(e), "text_cache", text_report(e),
+		"profile", profile_report(e));
 	life = pfx_life_stats(e);
 	json_object_update(report, life);
 	json_decref(life);

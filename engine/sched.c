@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "engine/profile.h"
 
 /* Prompt rows that a step takes at least while others decode, however slow the device. */
 #define CHUNK_MIN 16u
@@ -326,6 +327,7 @@ void *pfx_sched_main(void *engine)
 	struct pfx_engine *e = engine;
 
 	while (take_inbox(e)) {
+		pfx_profile_turn(pfx_model_profile(e->model));
 		pfx_cache_now(e->cache, pfx_clock_wall_ns());
 		pfx_tiers_take(e);
 		pfx_lease_expire(e);

@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/profile.h"
 
 /* Rows of a request whose logits are wanted: SCORE's positions, and the last of all. */
 static uint32_t first_out(const struct pfx_request *r)
@@ -131,6 +132,7 @@ static int deliver_all(struct pfx_engine *e, const struct pfx_batch *batch)
 			}
 			deliver(e, r, i, logits + (size_t)(i - first) * e->info.n_vocab);
 		}
+		pfx_profile_lap(pfx_model_profile(e->model), PFX_PHASE_REPLY, 0);
 	}
 	return 0;
 }
@@ -167,6 +169,7 @@ void pfx_step_run(struct pfx_engine *e)
 		.seqs = e->step_seqs,
 		.out_rows = e->step_out_rows,
 	};
+	struct pfx_profile *profile = pfx_model_profile(e->model);
 	uint64_t start = pfx_clock_ns();
 	int rc;
 
@@ -179,6 +182,7 @@ void pfx_step_run(struct pfx_engine *e)
 	if (batch.n_seqs == 0) {
 		return;
 	}
+	pfx_profile_begin(profile, batch.n_rows, batch.n_seqs);
 	e->progress++;
 	e->step_rows = batch.n_rows;
 	rc = copy_blocks(e, batch.n_seqs);
@@ -186,6 +190,7 @@ void pfx_step_run(struct pfx_engine *e)
 		rc = pfx_model_forward(e->model, &batch);
 	}
 	if (rc != 0) {
+		pfx_profile_end(profile);
 		fail_all(e, &batch, rc);
 		return;
 	}
@@ -195,7 +200,9 @@ void pfx_step_run(struct pfx_engine *e)
 	for (uint32_t i = 0; i < batch.n_seqs; i++) {
 		publish(e, e->step_requests[i]);
 	}
+	pfx_profile_lap(profile, PFX_PHASE_PUBLISH, 0);
 	rc = deliver_all(e, &batch);
+	pfx_profile_end(profile);
 	if (rc != 0) {
 		fail_all(e, &batch, rc);
 	}

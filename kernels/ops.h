@@ -140,6 +140,8 @@ struct pfx_ops {
 	/* A step: begin, the operations below in any number, sync. */
 	int (*begin)(struct pfx_device *dev, const struct pfx_batch *batch, const struct pfx_rope *rope);
 	int (*sync)(struct pfx_device *dev);
+	/* Nanoseconds that operations have waited for other threads since this was asked last. */
+	uint64_t (*waited)(struct pfx_device *dev);
 
 	/* y[n_rows][k] = scale * row tokens[i] of w[vocab][k] */
 	int (*embed)(struct pfx_device *dev, const struct pfx_weight *w, float scale, struct pfx_mem *y);

@@ -1,6 +1,6 @@
 /*
  * What a step of the engine does beside its work: it takes no memory from the system and gives
- * none back.
+ * none back, and its clock says where the time went.
  *
  * Requests are compared that differ in nothing but the number of their steps: both may allocate
  * what a request needs, but the longer one no more than the shorter.
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "tests/engine_util.h"
 #include "tests/tap.h"
@@ -129,6 +130,55 @@ static void test_allocations(void)
 	ok(calls_of(PFX_JOB_GENERATE, 600, 200, 1, 0) > 0, "what requests allocate is seen");
 }
 
+/* Sum of a number over all phases of a kind of steps. */
+static double sum_of(const json_t *times, const char *number)
+{
+	const char *name;
+	json_t *phase;
+	double sum = 0;
+
+	json_object_foreach(json_object_get(times, "phases"), name, phase) {
+		sum += json_number_value(json_object_get(phase, number));
+	}
+	return sum;
+}
+
+static double phase_of(const json_t *times, const char *phase)
+{
+	return json_number_value(json_object_get(json_object_get(json_object_get(times, "phases"), phase),
+		"ms"));
+}
+
+static void test_profile(void)
+{
+	static const char *const working[] = { "turn", "batch", "embed", "norm", "product", "rope_kv",
+		"attention", "gate", "head", "publish", "sample", "reply" };
+	struct reply r, stats;
+	const json_t *decode, *prefill;
+	uint64_t start_ns = pfx_clock_ns();
+	double wall_ms;
+
+	pfx_engine_close(e);
+	e = open_engine(&opts);
+	run(e, token_job(PFX_JOB_GENERATE, tokens, 100, 21), &r);
+	reply_free(&r);
+	run(e, pfx_job_new(PFX_JOB_STATS), &stats);
+	wall_ms = pfx_ns_to_ms(pfx_clock_ns() - start_ns);
+	decode = json_object_get(json_object_get(stats.report, "profile"), "decode");
+	prefill = json_object_get(json_object_get(stats.report, "profile"), "prefill");
+	is_int(json_integer_value(json_object_get(decode, "steps")), 20, "20 steps of decode");
+	is_int(json_integer_value(json_object_get(decode, "rows")), 20, "of a row each");
+	is_int(json_integer_value(json_object_get(prefill, "steps")), 2, "two of a prompt");
+	is_int(json_integer_value(json_object_get(prefill, "rows")), 100, "of 100");
+	for (size_t i = 0; i < sizeof(working) / sizeof(working[0]); i++) {
+		ok(phase_of(decode, working[i]) > 0, "%s took time", working[i]);
+	}
+	ok(sum_of(decode, "ms") + sum_of(prefill, "ms") < wall_ms, "all phases together no more than "
+		"has passed");
+	ok(sum_of(decode, "waited_ms") <= sum_of(decode, "ms"), "waiting is a part of it");
+	reply_free(&stats);
+}
+
 int main(void)
 {
 	struct pfx_rng rng = { seed_from_environment() };
@@ -142,6 +192,7 @@ int main(void)
 	}
 	e = open_engine(&opts);
 	test_allocations();
+	test_profile();
 	pfx_engine_close(e);
 	remove(opts.model_path);
 	return tap_done();

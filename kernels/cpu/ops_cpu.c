@@ -184,6 +184,11 @@ static int sync(struct pfx_device *dev)
 	return 0;
 }
 
+static uint64_t waited(struct pfx_device *dev)
+{
+	return pfx_pool_waited(dev->pool);
+}
+
 /* The row operations below: what each task needs, whichever it is. */
 struct row_job {
 	struct pfx_device *dev;
@@ -305,6 +310,7 @@ const struct pfx_ops pfx_cpu_ops = {
 	.kv_write = pfx_cpu_kv_write,
 	.begin = begin,
 	.sync = sync,
+	.waited = waited,
 	.embed = embed,
 	.rmsnorm = rmsnorm,
 	.matmul = pfx_cpu_matmul,

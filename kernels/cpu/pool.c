@@ -41,6 +41,7 @@ struct pfx_pool {
 	_Atomic uint32_t sleepers;
 	_Atomic int stop;
 	uint32_t n_threads;
+	uint64_t waited_ns; /* the caller's */
 	struct worker workers[];
 };
 
@@ -134,24 +135,37 @@ static void wake_workers(struct pfx_pool *pool, int n)
 	}
 }
 
-static void wait_done(struct pfx_pool *pool, uint32_t n_tasks)
+/* True when all are done within the time that spinning may take. */
+static int spin_for_done(struct pfx_pool *pool, uint32_t n_tasks, uint64_t until)
 {
-	uint64_t until = now_ns() + PFX_POOL_SPIN_NS;
-	uint32_t done;
-
 	do {
 		for (int i = 0; i < 64; i++) {
 			if (atomic_load(&pool->done) == n_tasks) {
-				return;
+				return 1;
 			}
 			relax();
 		}
 	} while (now_ns() < until);
-	atomic_store(&pool->caller_sleeps, 1);
-	while ((done = atomic_load(&pool->done)) != n_tasks) {
-		futex_wait(&pool->done, done);
+	return 0;
+}
+
+static void wait_done(struct pfx_pool *pool, uint32_t n_tasks)
+{
+	uint64_t start;
+	uint32_t done;
+
+	if (atomic_load(&pool->done) == n_tasks) {
+		return;
 	}
-	atomic_store(&pool->caller_sleeps, 0);
+	start = now_ns();
+	if (!spin_for_done(pool, n_tasks, start + PFX_POOL_SPIN_NS)) {
+		atomic_store(&pool->caller_sleeps, 1);
+		while ((done = atomic_load(&pool->done)) != n_tasks) {
+			futex_wait(&pool->done, done);
+		}
+		atomic_store(&pool->caller_sleeps, 0);
+	}
+	pool->waited_ns += now_ns() - start;
 }
 
 void pfx_pool_run(struct pfx_pool *pool, pfx_task_fn fn, void *arg, uint32_t n_tasks)
@@ -235,6 +249,14 @@ void pfx_pool_close(struct pfx_pool *pool)
 		PFX_ASSERT(pthread_join(pool->workers[i - 1].thread, NULL) == 0);
 	}
 	pfx_free(pool);
+}
+
+uint64_t pfx_pool_waited(struct pfx_pool *pool)
+{
+	uint64_t ns = pool->waited_ns;
+
+	pool->waited_ns = 0;
+	return ns;
 }
 
 uint32_t pfx_pool_threads(const struct pfx_pool *pool)

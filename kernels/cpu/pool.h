@@ -28,4 +28,7 @@ uint32_t pfx_pool_threads(const struct pfx_pool *pool);
 /* Returns when all tasks 0..n_tasks-1 are done; n_tasks < 2^31. One caller at a time. */
 void pfx_pool_run(struct pfx_pool *pool, pfx_task_fn fn, void *arg, uint32_t n_tasks);
 
+/* Nanoseconds that run has waited for tasks of other threads since this was asked last. */
+uint64_t pfx_pool_waited(struct pfx_pool *pool);
+
 #endif
