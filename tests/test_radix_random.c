@@ -1065,7 +1065,7 @@ static struct pfx_node *node_of(const struct cell *m, uint32_t *index)
 			uint32_t n = k->n < B ? k->n : B;
 
 			if (k->start + n <= m->end && memcmp(k->run, m->tokens + k->start,
-					n * sizeof(*k->run)) == 0 && (k->start / B < m->depth || k->n == n || n == B)) {
+					n * sizeof(*k->run)) == 0) {
 				break;
 			}
 		}
@@ -1259,28 +1259,43 @@ static bool behind_device(const struct cell *m)
 	return false;
 }
 
-/* All that nobody holds leaves one tier, the deepest first. */
+/* Of those that go, the first among the deepest; NULL: none is left. */
+static struct cell *next_to_go(const bool *goes)
+{
+	struct cell *first = NULL;
+
+	for (uint32_t i = 0; i < n_cells; i++) {
+		struct cell *m = &cells[i];
+
+		if (goes[i] && m->used && (first == NULL || m->depth > first->depth ||
+			(m->depth == first->depth && comes_first(m, first)))) {
+			first = m;
+		}
+	}
+	return first;
+}
+
+/*
+ * All that nobody holds leaves one tier, the deepest first, and siblings in their order: what is
+ * left of one in its record may be the beginning of another that has not gone yet.
+ */
 static void flush_tier(enum pfx_tier tier, int space)
 {
 	bool goes[CELLS_MAX] = { false };
+	struct cell *m;
 
 	for (uint32_t i = 0; i < n_cells; i++) {
-		const struct cell *m = &cells[i];
-
+		m = &cells[i];
 		goes[i] = m->used && linked(m) && unheld(m) && (space < 0 || m->space == space) &&
 			(tier == PFX_TIER_DISK ? m->rec != NONE :
 			tier == PFX_TIER_HOST ? m->host != NONE : in_memory(m) && behind_device(m));
 	}
-	for (uint32_t depth = LEN_MAX; depth-- > 0;) {
-		for (uint32_t i = 0; i < n_cells; i++) {
-			if (!goes[i] || cells[i].depth != depth || !cells[i].used) {
-				continue;
-			}
-			if (tier == PFX_TIER_DISK) {
-				lose_record(&cells[i]);
-			} else {
-				lose_memory(&cells[i]);
-			}
+	while ((m = next_to_go(goes)) != NULL) {
+		goes[m - cells] = false;
+		if (tier == PFX_TIER_DISK) {
+			lose_record(m);
+		} else {
+			lose_memory(m);
 		}
 	}
 }
