@@ -271,7 +271,8 @@ struct pfx_save_order {
 	struct pfx_space *space;
 };
 #define PFX_SAVES_MAX 64 /* orders not yet acknowledged */
-int pfx_cache_next_save(struct pfx_cache *cache, struct pfx_save_order *out); /* 1, or 0: none now */
+/* 1, or 0: none now. */
+int pfx_cache_next_save(struct pfx_cache *cache, struct pfx_save_order *out);
 /* The bytes have been copied elsewhere: the source is let go. */
 void pfx_cache_save_copied(struct pfx_cache *cache, uint32_t record);
 /* rc 0: it is durable; else it is not there, and is not tried again before its next use. */

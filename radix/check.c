@@ -313,7 +313,7 @@ static void check_counters(struct pfx_check *c)
 	pfx_check_equal(c, "index bytes", cache->index_bytes, c->bytes);
 	pfx_check_equal(c, "pieces of memory", cache->arena.pieces, c->pieces);
 	if (pfx_arena_check(&cache->arena) != NULL) {
-		pfx_check_problem(c, pfx_arena_check(&cache->arena));
+		pfx_check_problem(c, "%s", pfx_arena_check(&cache->arena));
 	}
 	pfx_check_equal(c, "marks in use", cache->marks.used, c->marks);
 	pfx_list_for(it, &cache->marks.oldest) {

@@ -4,8 +4,8 @@
 /*
  * The order in which the blocks of one tier go that nobody holds. Always the last block in
  * that tier goes of a node whose children have none there; which node's, is the policy's to
- * say. (Before it go what has ended, after it what is kept: radix/order.c.) A policy is a table of functions, told by the tree what happens to
- * nodes and blocks; the tree calls nothing else.
+ * say. (Before it go what has ended, after it what is kept: radix/order.c.) A policy is a table
+ * of functions, told by the tree what happens to nodes and blocks; the tree calls nothing else.
  *
  *   lru      Leaf LRU: the leaf whose last pin was given back longest ago. It needs no heap
  *            and no scan: all unpinned nodes, inner ones too, stand in one list by the time of

@@ -260,7 +260,7 @@ void pfx_path_reached(struct pfx_path *path);
 
 /* ---- copy.c ---- */
 
-/* The block that is the node's last on the device is to be copied to a host block, which it gets. */
+/* The node's last block on the device is to be copied to a host block, which it gets. */
 pfx_block_t pfx_order_spill(struct pfx_cache *cache, pfx_block_t device);
 /* A node lets go of a record, or never had it (an order to save that came to nothing). */
 void pfx_record_release(struct pfx_cache *cache, uint32_t record);
