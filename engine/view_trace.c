@@ -120,6 +120,12 @@ static struct pfx_event *trace(struct pfx_engine *e, struct pfx_request *r)
 	if (action != NULL && strcmp(action, "start") == 0) {
 		return start(e, r);
 	}
+	if (json_object_get(r->job->args, "path") != NULL ||
+		json_object_get(r->job->args, "max_bytes") != NULL) {
+		/* Who says where to write, or how much, takes it that it is heeded. */
+		return pfx_fault_event(r->job, PFX_FAULT_BAD_REQUEST,
+			"path and max_bytes go with the action start alone");
+	}
 	if (action != NULL && strcmp(action, "stop") == 0) {
 		return stop(e, r);
 	}

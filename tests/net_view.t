@@ -381,6 +381,11 @@ def client(mine):
 # First one by one, where replay and server must agree to the block; then at once, for the order.
 client(asked)
 part = total(c)["blocks"]
+for action in ("stop", "status"):
+    for field in (dict(path=path), dict(max_bytes=4096)):
+        r = c.ask(op="trace", id=1, action=action, **field)
+        ok(r["event"] == "error" and r["code"] == "bad_request" and "start" in r["message"],
+           "trace %s with %s is refused" % (action, list(field)[0]), r)
 stopped = c.ask(op="trace", id=1, action="stop")
 as_shown(stopped, "trace")
 lines = [json.loads(x) for x in open(path)]
