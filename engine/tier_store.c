@@ -83,10 +83,6 @@ static int open_lmdb(struct pfx_engine *e, const struct pfx_store_shape *shape, 
 	if (rc != 0) {
 		return pfx_fail(rc, err, errlen, "--store: %s", why);
 	}
-	if (t->opened.set_aside) {
-		pfx_warn("engine", "the store was damaged and is set aside, this is a cold start: %s "
-			"folder=%s file=damaged.mdb", t->opened.why, path);
-	}
 	if (t->opened.dropped > 0) {
 		pfx_warn("engine", "rows of the store's index were damaged and are dropped rows=%llu "
 			"folder=%s", (unsigned long long)t->opened.dropped, path);

@@ -188,7 +188,7 @@ static int judge(struct lmdb_store *s, const struct pfx_store_lmdb_opts *o, int 
 		if (rc == 0) {
 			opened->set_aside = 1;
 			pfx_warn("persist", "store was damaged (%s); it is now damaged.mdb, and the store "
-				"starts empty path=%s", opened->why, s->folder);
+				"starts empty: this is a cold start path=%s", opened->why, s->folder);
 		}
 		return rc == 0 ? 0 : pfx_fail(rc, err, errlen, "%s: damaged (%s), and cannot be set "
 			"aside: %s", s->folder, opened->why, strerror(-rc));

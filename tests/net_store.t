@@ -247,6 +247,7 @@ for i in range(max(6, ROUNDS)):
 print("# %d flips were met" % told)
 disk, counted, log = damaged_start(lambda p: os.truncate(p, size // 2), "a file cut in two")
 ok(counted > 0 and "damage" in log, "... is told of and counted", (counted, log))
+same(log.count("damaged.mdb"), 1, "... and warned of once")
 disk, counted, log = damaged_start(lambda p: os.truncate(p, 0), "an empty file")
 disk, counted, log = damaged_start(lambda p: [flip(p, 4096 * k + j) for k in range(2) for j in
                                               range(16, 100)], "both meta pages overwritten")
