@@ -56,6 +56,20 @@ static enum pfx_miss_reason miss_of(enum pfx_end end)
 	return PFX_MISS_NONE;
 }
 
+/* Tokens up to len are there, and what follows is computed. */
+static void set_miss(struct pfx_request *r, const struct pfx_hit *hit, uint32_t len)
+{
+	if (hit->end != PFX_END_WHOLE) {
+		r->miss = miss_of(hit->end);
+		r->evicted_ms_ago = ms_ago(hit->evicted_ns);
+		/* Where a slower tier ends counts, also when nothing is copied from there. */
+		r->miss_at_token = hit->tokens > len ? hit->tokens : len;
+	} else if (hit->tier_tokens[PFX_TIER_DEVICE] <= len) {
+		r->miss = PFX_MISS_NOT_COPIED;
+		r->miss_at_token = len;
+	}
+}
+
 /*
  * The request has what others computed and goes on by itself. When nothing is left to run,
  * the logits kept at the prompt's end answer at once; without them its last token is run
@@ -76,11 +90,8 @@ static void start_running(struct pfx_engine *e, struct pfx_request *r)
 	pfx_cache_match(e->cache, r->space, r->tokens.v, limit, &hit);
 	if (!r->missed) {
 		r->missed = 1;
-		if (len < limit && hit.end != PFX_END_WHOLE) {
-			r->miss = miss_of(hit.end);
-			r->evicted_ms_ago = ms_ago(hit.evicted_ns);
-			/* What is computed although a slower tier has it was not missed. */
-			r->miss_at_token = hit.tokens > len ? hit.tokens : len;
+		if (len < limit) {
+			set_miss(r, &hit, len);
 		}
 	}
 	if (whole && hit.tokens == limit && hit.mark != PFX_MARK_NONE) {
@@ -228,6 +239,19 @@ static int has_room(const struct pfx_engine *e, const struct pfx_request *r, uin
 	return need <= t->free + evictable;
 }
 
+/* A sentence that names the field. */
+static const char *what_is_empty(const struct pfx_job *job)
+{
+	switch (job->prompt) {
+	case PFX_PROMPT_CHAT: return "messages: the template makes an empty prompt of them";
+	case PFX_PROMPT_TOKENS: return "tokens is empty";
+	case PFX_PROMPT_TEXT: return "prompt is empty";
+	case PFX_PROMPT_NONE: break;
+	}
+	return job->session != NULL ? "session is empty, and the request brings no prompt"
+		: "prefix is empty, and the request brings no prompt";
+}
+
 int pfx_admit_possible(struct pfx_engine *e, struct pfx_request *r)
 {
 	uint64_t memory = (uint64_t)e->info.n_blocks * e->info.block_tokens;
@@ -237,7 +261,7 @@ int pfx_admit_possible(struct pfx_engine *e, struct pfx_request *r)
 		return 0;
 	}
 	if (r->n_prompt == 0) {
-		pfx_request_fail(r, PFX_FAULT_BAD_REQUEST, "the prompt is empty");
+		pfx_request_fail(r, PFX_FAULT_BAD_REQUEST, "%s", what_is_empty(job));
 	} else if (r->n_prompt >= e->info.context) {
 		pfx_request_fail(r, PFX_FAULT_TOO_LONG, "prompt has %u tokens, the context is %u",
 			r->n_prompt, e->info.context);

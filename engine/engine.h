@@ -265,7 +265,13 @@ struct pfx_top {
 	float logprob;
 };
 
-enum pfx_miss_reason { PFX_MISS_NONE, PFX_MISS_NEVER_SEEN, PFX_MISS_EVICTED, PFX_MISS_DIVERGED };
+enum pfx_miss_reason {
+	PFX_MISS_NONE,
+	PFX_MISS_NEVER_SEEN,
+	PFX_MISS_EVICTED,
+	PFX_MISS_DIVERGED,
+	PFX_MISS_NOT_COPIED, /* a slower tier has it, and computing was, or became, the faster way */
+};
 const char *pfx_miss_name(enum pfx_miss_reason reason);
 
 struct pfx_usage {

@@ -33,6 +33,7 @@ const char *pfx_miss_name(enum pfx_miss_reason reason)
 		[PFX_MISS_NEVER_SEEN] = "never_seen",
 		[PFX_MISS_EVICTED] = "evicted",
 		[PFX_MISS_DIVERGED] = "diverged",
+		[PFX_MISS_NOT_COPIED] = "not_copied",
 	};
 
 	return names[reason];

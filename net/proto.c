@@ -490,8 +490,9 @@ static int check_not_empty(struct pfx_msg *m)
 		|| job->prompt == PFX_PROMPT_NONE) {
 		return 0;
 	}
-	if (job->prompt == PFX_PROMPT_TEXT ? job->text_len == 0 : job->n_tokens == 0) {
-		return bad(m, PFX_FAULT_BAD_REQUEST, "the prompt is empty");
+	if (job->prompt == PFX_PROMPT_TOKENS ? job->n_tokens == 0 : job->text_len == 0) {
+		return bad(m, PFX_FAULT_BAD_REQUEST, job->prompt == PFX_PROMPT_TOKENS ? "tokens is empty"
+			: m->has_prompt_bytes ? "prompt_bytes is 0: the prompt is empty" : "prompt is empty");
 	}
 	return 0;
 }

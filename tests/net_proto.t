@@ -190,7 +190,9 @@ same(c.recv()["event"], "pong", "... are skipped")
 c.raw(b'{"op":"ping","id":1,"prompt_bytes":6}\nping!\n')
 same(c.recv()["event"], "pong", "raw bytes belong to any op")
 c.raw(b'{"op":"warm","id":1,"prompt_bytes":0}\n')
-same(error_of(c.recv()), (1, "error", "bad_request"), "no bytes are an empty prompt")
+r = c.recv()
+same(error_of(r), (1, "error", "bad_request"), "no bytes are an empty prompt")
+ok(r["message"].startswith("prompt_bytes"), "... and the field is named", r)
 c.raw(b'{"op":"warm","id":1,"prompt_bytes":4}\na\xff\xfeb')
 r = c.recv()
 same(error_of(r), (1, "error", "bad_request"), "raw bytes that are not UTF-8")
@@ -299,10 +301,10 @@ hostile = [
     (b'{"id":1,"op":"detokenize","tokens":[1,2,257]}', 1, "tokens[2]"),
     (b'{"id":1,"op":"generate","prompt":"a","tokens":[1]}', 1, "only one"),
     (b'{"id":1,"op":"generate","prompt":"a","messages":[]}', 1, "only one"),
-    (b'{"id":1,"op":"generate","prompt":""}', 1, "empty"),
+    (b'{"id":1,"op":"generate","prompt":""}', 1, "prompt is empty"),
     (b'{"id":1,"op":"generate","prompt":null}', 1, "prompt"),
     (b'{"id":1,"op":"generate","prompt":["a"]}', 1, "prompt"),
-    (b'{"id":1,"op":"generate","tokens":[]}', 1, "empty"),
+    (b'{"id":1,"op":"generate","tokens":[]}', 1, "tokens is empty"),
     (b'{"id":1,"op":"generate","tokens":[1.0]}', 1, "tokens[0]"),
     (b'{"id":1,"op":"generate","tokens":[1,"2"]}', 1, "tokens[1]"),
     (b'{"id":1,"op":"generate","tokens":[4294967296]}', 1, "tokens[0]"),

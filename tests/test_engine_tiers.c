@@ -550,6 +550,51 @@ static void test_stuck_end(void)
 	/* Its threads are in the store still, which is theirs now. */
 }
 
+/* All is on disk, but reading it is slow: it is computed, and the reply says why. */
+static void test_not_copied(void)
+{
+	struct pfx_engine_opts opts = {
+		.model_path = suite.model,
+		.n_threads = 1,
+		.device_memory = 64u << 20,
+		.block_tokens = suite.block,
+		.store = store,
+		.saves = PFX_SAVES_OFF,
+		.load_wait_ms = 60000,
+	};
+	struct pfx_engine *e = open_engine(&opts);
+	struct reply r;
+	int bad = 0, told = 0;
+
+	flush(e);
+	for (uint32_t i = 0; i < n_cases; i++) {
+		run(e, token_job(PFX_JOB_WARM, cases[i].tokens, cases[i].n, 0), &r);
+		reply_free(&r);
+	}
+	ask_int(e, PFX_JOB_SAVE, NULL, "records");
+	evict(e, "device", -1);
+	/* The first one measures how slow it is. */
+	pfx_store_fault_slow_ns(store, 100000000);
+	pfx_store_fault_set(store, PFX_FAULT_SLOW, 1);
+	for (uint32_t i = 0; i < n_cases && told < 3; i++) {
+		const struct one *c = &cases[i];
+		int whole;
+
+		run(e, token_job(PFX_JOB_GENERATE, c->tokens, c->n, REPLY), &r);
+		bad += !same_bits(c, &r);
+		whole = r.usage.cached_disk + 1 >= c->n;
+		bad += whole != (r.miss == PFX_MISS_NONE) ||
+			(!whole && (r.miss != PFX_MISS_NOT_COPIED || r.miss_at_token != r.usage.cached_disk));
+		told += !whole;
+		reply_free(&r);
+	}
+	pfx_store_fault_set(store, PFX_FAULT_SLOW, 0);
+	is_int(bad, 0, "what is computed though the store has it says so, with the same bits");
+	is_int(told, 3, "... and some was");
+	ok(stat_of(e, "tiers.host.computed_instead") > 0, "... and is counted");
+	pfx_engine_close(e);
+}
+
 static void free_cases(void)
 {
 	for (uint32_t i = 0; i < n_cases; i++) {
@@ -586,6 +631,7 @@ static void run_suite(const char *name, const char *model, uint32_t block, const
 	test_chores();
 	test_flush();
 	test_clear_held();
+	test_not_copied();
 	test_small_store();
 	pfx_store_close(store);
 	test_stuck_end();
