@@ -35,7 +35,7 @@ TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
 #include "kernels/cpu/vec_gemm.h"
 
 #define FEW_ROWS 4u      /* up to here weights are unpacked in registers */
-#define STRETCH 12u      /* groups of k that are unpacked at a time: 24 KiB for two tiles */
+#define STRETCH 10u      /* groups of k that are unpacked at a time: 20 KiB for two tiles */
 #define GROUP_VECTORS 16 /* pairs of k in a group */
 
 static inline __m512i load_words(const void *p)
@@ -160,6 +160,9 @@ struct work {
 	v16 scales[STRETCH][2][2];                /* [group][half][tile] */
 	v16 mins[STRETCH][2];
 	v16 acc[PFX_GEMM_ROWS][2];
+	/* Of the tiles after these two: what is still to be prefetched, lines at a time. */
+	const uint8_t *next, *end;
+	uint32_t lines_each;
 };
 _Static_assert(sizeof(struct work) <= PFX_GEMM_SCRATCH, "fits the scratch of a thread");
 
@@ -266,58 +269,92 @@ static inline __attribute__((always_inline)) void many_block(const struct pfx_ge
 	}
 }
 
-static inline __attribute__((always_inline)) void many_stretch(const struct pfx_gemm *g,
-	struct work *work, const int n_scales, const int has_min, uint32_t row0, uint32_t n_rows,
-	uint32_t g0, uint32_t n)
+/* Outputs of rows that all groups went into, while the next rows are worked on: stores take time. */
+static void put_rows(const struct pfx_gemm *g, const struct pfx_part *p, const struct work *work,
+	uint32_t tile, uint32_t row0, uint32_t at, uint32_t rows)
 {
-	uint32_t at = 0;
-
-	for (; at + 6 <= n_rows; at += 6) {
-		many_block(g, work, 6, n_scales, has_min, row0 + at, at, g0, n);
-	}
-	switch (n_rows - at) {
-	case 1:
-		many_block(g, work, 1, n_scales, has_min, row0 + at, at, g0, n);
-		break;
-	case 2:
-		many_block(g, work, 2, n_scales, has_min, row0 + at, at, g0, n);
-		break;
-	case 3:
-		many_block(g, work, 3, n_scales, has_min, row0 + at, at, g0, n);
-		break;
-	case 4:
-		many_block(g, work, 4, n_scales, has_min, row0 + at, at, g0, n);
-		break;
-	case 5:
-		many_block(g, work, 5, n_scales, has_min, row0 + at, at, g0, n);
-		break;
-	default:
-		break;
+	for (uint32_t r = at; r < at + rows; r++) {
+		put_out(g, p, row0 + r, tile, work->acc[r][0]);
+		if (tile + 1 < p->n_tiles) {
+			put_out(g, p, row0 + r, tile + 1, work->acc[r][1]);
+		}
 	}
 }
 
+/* What is needed next comes nearer: the lines of y of these rows, and a few of the next tiles. */
+static inline void prefetch(const struct pfx_gemm *g, const struct pfx_part *p, struct work *work,
+	uint32_t tile, uint32_t row, uint32_t rows, int last)
+{
+	const float *y = g->y + (size_t)row * g->n + p->n0 + tile * PFX_TILE;
+
+	for (uint32_t i = 0; i < work->lines_each && work->next < work->end; i++, work->next += 64) {
+		_mm_prefetch((const char *)work->next, _MM_HINT_T1);
+	}
+	for (uint32_t r = 0; last && r < rows; r++, y += g->n) {
+		__builtin_prefetch(y, 1);
+		__builtin_prefetch(y + PFX_TILE, 1);
+	}
+}
+
+static inline __attribute__((always_inline)) void many_stretch(const struct pfx_gemm *g,
+	const struct pfx_part *p, struct work *work, const int n_scales, const int has_min,
+	uint32_t tile, uint32_t row0, uint32_t n_rows, uint32_t g0, uint32_t n)
+{
+	int last = g0 + n == p->n_groups;
+	uint32_t rows;
+
+	for (uint32_t at = 0; at < n_rows; at += rows) {
+		/* Blocks of about the same size: a small one waits for its own sums. */
+		uint32_t n_blocks = (n_rows - at + ROWS_MAX - 1) / ROWS_MAX;
+
+		rows = (n_rows - at + n_blocks - 1) / n_blocks;
+		prefetch(g, p, work, tile, row0 + at, rows, last);
+		switch (rows) {
+		case 1:
+			many_block(g, work, 1, n_scales, has_min, row0 + at, at, g0, n);
+			break;
+		case 2:
+			many_block(g, work, 2, n_scales, has_min, row0 + at, at, g0, n);
+			break;
+		case 3:
+			many_block(g, work, 3, n_scales, has_min, row0 + at, at, g0, n);
+			break;
+		case 4:
+			many_block(g, work, 4, n_scales, has_min, row0 + at, at, g0, n);
+			break;
+		case 5:
+			many_block(g, work, 5, n_scales, has_min, row0 + at, at, g0, n);
+			break;
+		default:
+			many_block(g, work, 6, n_scales, has_min, row0 + at, at, g0, n);
+		}
+		if (last) {
+			put_rows(g, p, work, tile, row0, at, rows);
+		}
+	}
+}
+
+/* Two tiles x many rows; the task goes on to end_tile. */
 static void many_rows(const struct pfx_gemm *g, const struct pfx_part *p, uint32_t tile,
-	uint32_t row0, uint32_t n_rows, struct work *work)
+	uint32_t end_tile, uint32_t row0, uint32_t n_rows, struct work *work)
 {
 	uint32_t n_stretches = (p->n_groups + STRETCH - 1) / STRETCH;
 	uint32_t each = (p->n_groups + n_stretches - 1) / n_stretches;
+	uint32_t n_blocks = n_stretches * ((n_rows + ROWS_MAX - 1) / ROWS_MAX);
 
+	work->next = pfx_tile_at(p, tile + 2);
+	work->end = pfx_tile_at(p, tile + 4 < end_tile ? tile + 4 : end_tile);
+	work->lines_each = (uint32_t)(2 * p->tile_bytes / 64) / n_blocks + 1;
 	for (uint32_t g0 = 0; g0 < p->n_groups; g0 += each) {
 		uint32_t n = p->n_groups - g0 < each ? p->n_groups - g0 : each;
 		unpack_tile(work, p, tile, 0, g0, n);
 		unpack_tile(work, p, tile + 1, 1, g0, n);
 		if (p->n_scales == 2) {
-			many_stretch(g, work, 2, 0, row0, n_rows, g0, n);
+			many_stretch(g, p, work, 2, 0, tile, row0, n_rows, g0, n);
 		} else if (p->has_min) {
-			many_stretch(g, work, 1, 1, row0, n_rows, g0, n);
+			many_stretch(g, p, work, 1, 1, tile, row0, n_rows, g0, n);
 		} else {
-			many_stretch(g, work, 1, 0, row0, n_rows, g0, n);
-		}
-	}
-	for (uint32_t r = 0; r < n_rows; r++) {
-		put_out(g, p, row0 + r, tile, work->acc[r][0]);
-		if (tile + 1 < p->n_tiles) {
-			put_out(g, p, row0 + r, tile + 1, work->acc[r][1]);
+			many_stretch(g, p, work, 1, 0, tile, row0, n_rows, g0, n);
 		}
 	}
 }
@@ -332,7 +369,7 @@ static void gemm(const struct pfx_gemm *g, const struct pfx_part *p, uint32_t ti
 		gemm_floats(g, p, tile0, n_tiles, row0, n_rows);
 	} else if (n_rows > FEW_ROWS) {
 		for (uint32_t t = tile0; t < end; t += 2) {
-			many_rows(g, p, t, row0, n_rows, scratch);
+			many_rows(g, p, t, end, row0, n_rows, scratch);
 		}
 	} else if (p->code == PFX_CODE_U4) {
 		few_rows(g, p, PFX_CODE_U4, tile0, end, row0, n_rows);
