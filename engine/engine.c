@@ -528,7 +528,11 @@ static uint32_t retry_after_ms(const struct pfx_engine *e)
 static void check_job(struct pfx_engine *e, struct pfx_request *r, uint32_t n_queued)
 {
 	const struct pfx_job *job = r->job;
+	const char *forbidden = pfx_job_forbidden(job);
 
+	if (forbidden != NULL) {
+		pfx_request_fail(r, PFX_FAULT_FORBIDDEN, "%s", forbidden);
+	}
 	if (pfx_job_runs(job) && (e->draining || e->stopping)) {
 		pfx_request_fail(r, PFX_FAULT_SHUTTING_DOWN, "the server is shutting down");
 	}

@@ -118,6 +118,7 @@ enum pfx_job_kind {
 	PFX_JOB_SESSION_OPEN,
 	PFX_JOB_SESSION_APPEND,
 	PFX_JOB_SESSION_CLOSE,
+	PFX_JOB_SESSION_LIST,
 	PFX_JOB_END,
 	PFX_JOB_PIN,
 	PFX_JOB_UNPIN,
@@ -184,7 +185,7 @@ struct pfx_job {
 	 * which nothing has been checked but that it is one; NULL is an empty one.
 	 */
 	json_t *args;
-	int admin; /* who asks may see other namespaces, and text */
+	int admin; /* who asks has the admin role (pfx_job_forbidden) */
 
 	/* Lifetimes. */
 	char *session, *prefix; /* names, 1..PFX_NAMED_BYTES_MAX bytes; NULL: none */
@@ -194,7 +195,7 @@ struct pfx_job {
 	int warm;        /* SESSION_OPEN, SESSION_APPEND, PREFIX_PUT: compute it too */
 	int pin;         /* PREFIX_PUT: with a lease */
 	uint64_t lease;  /* UNPIN: its number; 0: all */
-	int all;         /* UNPIN: all; PINS, PREFIX_LIST: whatever the salt */
+	int all;         /* UNPIN: all; PINS, PREFIX_LIST, SESSION_LIST: whatever the salt */
 
 	int no_store;         /* leave nothing in the cache */
 	int progress;         /* prefill events */
@@ -220,6 +221,11 @@ struct pfx_job {
 /* NULL on -ENOMEM. */
 struct pfx_job *pfx_job_new(enum pfx_job_kind kind);
 void pfx_job_free(struct pfx_job *job); /* only when it was not submitted */
+/*
+ * Why who asks may not have the job run; NULL: he may. Looked at by submit, so nothing behind it
+ * asks who is an admin but explain, which tells the others less.
+ */
+const char *pfx_job_forbidden(const struct pfx_job *job);
 
 /*
  * Takes the job, also when it fails: a job that cannot be run at all ends in an error
@@ -250,6 +256,7 @@ enum pfx_finish { PFX_FINISH_STOP, PFX_FINISH_LENGTH, PFX_FINISH_CANCELLED };
 /* The protocol's error codes (doc/protocol.md, section 2). */
 enum pfx_fault {
 	PFX_FAULT_BAD_REQUEST,
+	PFX_FAULT_FORBIDDEN, /* an admin may, but who asks is none */
 	PFX_FAULT_NOT_FOUND,
 	PFX_FAULT_TOO_LONG,
 	PFX_FAULT_OVERLOADED,

@@ -392,6 +392,7 @@ static inline int pfx_job_is_text(const struct pfx_job *job) /* ends on a text t
 {
 	return job->kind == PFX_JOB_TOKENIZE || job->kind == PFX_JOB_DETOKENIZE ||
 		job->kind == PFX_JOB_RENDER || job->kind == PFX_JOB_PREFIX_LIST ||
+		job->kind == PFX_JOB_SESSION_LIST ||
 		(!job->warm && (job->kind == PFX_JOB_SESSION_OPEN ||
 				       job->kind == PFX_JOB_SESSION_APPEND));
 }

@@ -121,6 +121,27 @@ static const struct pfx_request *find_in(const struct pfx_list *list, uint64_t n
 	return NULL;
 }
 
+/* Requests of other namespaces and salts are the admin's to see. */
+static int may_see(struct pfx_engine *e, const struct pfx_job *job, const struct pfx_facts *f)
+{
+	struct pfx_name space, salt;
+	struct pfx_space *own;
+	uint64_t key;
+
+	if (job->admin) {
+		return 1;
+	}
+	if (pfx_sched_space(e, job, &own, &key) != 0) {
+		return 0;
+	}
+	pfx_space_release(own);
+	/* The key is a digest of both: the names, as far as they are kept, must agree besides. */
+	pfx_name_set(&space, job->space, job->space_len);
+	pfx_name_set(&salt, job->salt, job->salt_len);
+	return f->owner.key == key && pfx_name_equal(&f->owner.space, &space) &&
+		pfx_name_equal(&f->owner.salt, &salt);
+}
+
 static struct pfx_event *explain_request(struct pfx_engine *e, const struct pfx_job *job,
 	uint64_t number)
 {
@@ -133,9 +154,7 @@ static struct pfx_event *explain_request(struct pfx_engine *e, const struct pfx_
 		pfx_observe_facts(r, &now);
 		past = &now;
 	}
-	/* Numbers of other namespaces tell nothing to who may not see them. */
-	if (past == NULL || (!job->admin && (past->owner.space.len != job->space_len ||
-		(job->space_len > 0 && memcmp(past->owner.space.text, job->space, job->space_len) != 0)))) {
+	if (past == NULL || !may_see(e, job, past)) {
 		return pfx_fault_event(job, PFX_FAULT_NOT_FOUND,
 			"no request of that number is running or among the last ones");
 	}

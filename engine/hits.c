@@ -52,6 +52,11 @@ void pfx_name_set(struct pfx_name *out, const char *text, size_t len)
 	}
 }
 
+int pfx_name_equal(const struct pfx_name *a, const struct pfx_name *b)
+{
+	return a->len == b->len && memcmp(a->text, b->text, a->len) == 0;
+}
+
 json_t *pfx_name_json(const struct pfx_name *name)
 {
 	char text[PFX_NAME_MAX + 4];

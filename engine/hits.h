@@ -27,6 +27,7 @@ struct pfx_name {
 	char text[PFX_NAME_MAX];
 };
 void pfx_name_set(struct pfx_name *out, const char *text, size_t len);
+int pfx_name_equal(const struct pfx_name *a, const struct pfx_name *b);
 json_t *pfx_name_json(const struct pfx_name *name);
 
 /* Whose cache: the server's namespace and the client's salt. The key is of both in full. */

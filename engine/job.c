@@ -6,10 +6,10 @@
 const char *pfx_fault_name(enum pfx_fault fault)
 {
 	static const char *const names[] = {
-		[PFX_FAULT_BAD_REQUEST] = "bad_request", [PFX_FAULT_NOT_FOUND] = "not_found",
-		[PFX_FAULT_TOO_LONG] = "too_long", [PFX_FAULT_OVERLOADED] = "overloaded",
-		[PFX_FAULT_DEADLINE] = "deadline", [PFX_FAULT_SHUTTING_DOWN] = "shutting_down",
-		[PFX_FAULT_INTERNAL] = "internal",
+		[PFX_FAULT_BAD_REQUEST] = "bad_request", [PFX_FAULT_FORBIDDEN] = "forbidden",
+		[PFX_FAULT_NOT_FOUND] = "not_found", [PFX_FAULT_TOO_LONG] = "too_long",
+		[PFX_FAULT_OVERLOADED] = "overloaded", [PFX_FAULT_DEADLINE] = "deadline",
+		[PFX_FAULT_SHUTTING_DOWN] = "shutting_down", [PFX_FAULT_INTERNAL] = "internal",
 	};
 
 	return names[fault];
@@ -56,6 +56,24 @@ struct pfx_job *pfx_job_new(enum pfx_job_kind kind)
 	job->logprobs = -1;
 	job->from = 1;
 	return job;
+}
+
+/*
+ * A key's clients share its namespace; the salt keeps what they do from one another, so what is
+ * told across salts is the admin's, as are the jobs of the engine itself.
+ */
+const char *pfx_job_forbidden(const struct pfx_job *job)
+{
+	if (job->admin) {
+		return NULL;
+	}
+	if (job->kind >= PFX_JOB_STATS && job->kind != PFX_JOB_EXPLAIN) {
+		return "the op is for admins";
+	}
+	if (job->all && job->kind != PFX_JOB_UNPIN) {
+		return "all: what other salts have is for admins";
+	}
+	return NULL;
 }
 
 void pfx_job_free(struct pfx_job *job)

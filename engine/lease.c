@@ -160,20 +160,13 @@ void pfx_lease_expire(struct pfx_engine *e)
 	find_due(e);
 }
 
-static int in_namespace(const struct lease *l, const struct pfx_key *of, int all)
-{
-	size_t head = all ? of->space : of->head;
-
-	return l->key.len >= head && memcmp(l->key.data, of->data, head) == 0;
-}
-
 uint32_t pfx_lease_drop(struct pfx_engine *e, const struct pfx_key *of, uint64_t number)
 {
 	uint32_t n = 0;
 
 	pfx_list_for_safe(it, &e->leases) {
 		struct lease *l = pfx_container_of(it, struct lease, link);
-		if (in_namespace(l, of, 0) && (number == 0 || l->number == number)) {
+		if (pfx_key_within(&l->key, of, 0) && (number == 0 || l->number == number)) {
 			end_lease(e, l);
 			n++;
 		}
@@ -267,18 +260,19 @@ uint32_t pfx_lease_covers(const struct pfx_engine *e, const struct pfx_request *
 
 static json_t *report_one(const struct lease *l, uint64_t now)
 {
-	size_t space_len, salt_len, name_len;
-	const char *space = pfx_key_space(&l->key, &space_len);
-	const char *salt = pfx_key_salt(&l->key, &salt_len);
+	size_t name_len;
 	const char *name = pfx_key_name(&l->key, &name_len);
+	json_t *o = json_pack("{s:I}", "lease", (json_int_t)l->number);
 
-	return json_pack("{s:I,s:o,s:o,s:o,s:i,s:i,s:I,s:f,s:f}", "lease",
-		(json_int_t)l->number, "namespace", json_stringn(space, space_len), "salt",
-		json_stringn(salt, salt_len), "prefix",
-		name_len == 0 ? json_null() : json_stringn(name, name_len), "tokens", (int)l->n_held,
-		"blocks", (int)l->n_blocks, "hits", (json_int_t)l->hits, "age_s",
-		(double)(now - l->made_ns) / 1e9, "left_s",
-		l->due_ns > now ? (double)(l->due_ns - now) / 1e9 : 0.0);
+	pfx_key_report(&l->key, o);
+	json_object_set_new(o, "prefix", name_len == 0 ? json_null() : json_stringn(name, name_len));
+	json_object_set_new(o, "tokens", json_integer(l->n_held));
+	json_object_set_new(o, "blocks", json_integer(l->n_blocks));
+	json_object_set_new(o, "hits", json_integer((json_int_t)l->hits));
+	json_object_set_new(o, "age_s", json_real((double)(now - l->made_ns) / 1e9));
+	json_object_set_new(o, "left_s",
+		json_real(l->due_ns > now ? (double)(l->due_ns - now) / 1e9 : 0.0));
+	return o;
 }
 
 json_t *pfx_lease_report(const struct pfx_engine *e, const struct pfx_key *of, int all)
@@ -288,7 +282,7 @@ json_t *pfx_lease_report(const struct pfx_engine *e, const struct pfx_key *of, i
 
 	pfx_list_for(it, &e->leases) {
 		const struct lease *l = pfx_container_of(it, struct lease, link);
-		if (in_namespace(l, of, all)) {
+		if (pfx_key_within(&l->key, of, all)) {
 			json_array_append_new(list, report_one(l, now));
 		}
 	}

@@ -351,6 +351,9 @@ struct pfx_event *pfx_life_text_job(struct pfx_engine *e, struct pfx_request *r)
 
 	if (r->job->kind == PFX_JOB_PREFIX_LIST) {
 		report = json_pack("{s:o}", "prefixes", pfx_named_list(e->named, &r->key, r->job->all));
+	} else if (r->job->kind == PFX_JOB_SESSION_LIST) {
+		report = json_pack("{s:o}", "sessions", pfx_sessions_list(e->sessions, &r->key,
+			r->job->all, pfx_clock_ns()));
 	} else {
 		pfx_life_tokenise(e, r);
 		if (!r->failed && r->tokens.n >= e->info.context) {
@@ -367,7 +370,8 @@ struct pfx_event *pfx_life_text_job(struct pfx_engine *e, struct pfx_request *r)
 	ev = pfx_event_new(PFX_EVENT_REPORT, r->job);
 	ev->last = 1;
 	ev->report = report;
-	ev->report_name = r->job->kind == PFX_JOB_PREFIX_LIST ? "prefixes" : "session";
+	ev->report_name = r->job->kind == PFX_JOB_PREFIX_LIST ? "prefixes"
+		: r->job->kind == PFX_JOB_SESSION_LIST ? "sessions" : "session";
 	return ev;
 }
 

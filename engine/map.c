@@ -137,6 +137,42 @@ int pfx_key_make(struct pfx_key *k, const char *space, size_t space_len, const c
 	return 0;
 }
 
+int pfx_key_copy(struct pfx_key *k, const struct pfx_key *from)
+{
+	*k = *from;
+	k->data = pfx_memdup(from->data, from->len);
+	if (k->data == NULL) {
+		memset(k, 0, sizeof(*k));
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+int pfx_key_within(const struct pfx_key *k, const struct pfx_key *of, int all)
+{
+	size_t head = all ? of->space : of->head;
+
+	return k->len >= head && memcmp(k->data, of->data, head) == 0;
+}
+
+int pfx_key_by_name(const struct pfx_key *a, const struct pfx_key *b)
+{
+	size_t n, m;
+	const char *x = pfx_key_name(a, &n), *y = pfx_key_name(b, &m);
+	int c = memcmp(x, y, n < m ? n : m);
+
+	return c != 0 ? c : (n > m) - (n < m);
+}
+
+void pfx_key_report(const struct pfx_key *k, json_t *row)
+{
+	size_t n_space, n_salt;
+	const char *space = pfx_key_space(k, &n_space), *salt = pfx_key_salt(k, &n_salt);
+
+	json_object_set_new(row, "namespace", json_stringn(space, n_space));
+	json_object_set_new(row, "salt", json_stringn(salt, n_salt));
+}
+
 void pfx_key_free(struct pfx_key *k)
 {
 	pfx_free(k->data);

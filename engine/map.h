@@ -9,6 +9,7 @@
  * Not thread-safe: who owns a map owns its lock.
  */
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,7 +44,14 @@ struct pfx_key {
 /* -ENOMEM leaves it empty. */
 int pfx_key_make(struct pfx_key *k, const char *space, size_t space_len, const char *salt,
 	size_t salt_len, const char *name, size_t name_len);
+int pfx_key_copy(struct pfx_key *k, const struct pfx_key *from); /* the same */
 void pfx_key_free(struct pfx_key *k);
+/* Whether k is of the namespace of `of`, and, unless all is set, of its salt. */
+int pfx_key_within(const struct pfx_key *k, const struct pfx_key *of, int all);
+/* For sorting: by the bytes of the names. */
+int pfx_key_by_name(const struct pfx_key *a, const struct pfx_key *b);
+/* The `namespace` and `salt` of a row of a report. */
+void pfx_key_report(const struct pfx_key *k, json_t *row);
 static inline const char *pfx_key_name(const struct pfx_key *k, size_t *len)
 {
 	*len = k->len - k->head;

@@ -191,44 +191,33 @@ struct pfx_content *pfx_named_delete(struct pfx_named *t, const struct pfx_key *
 
 /* What a list says of a name, taken out of the table. */
 struct row {
-	char *key; /* a copy */
-	size_t space_len, salt_len, len;
-	const char *space, *salt, *name; /* in it */
+	struct pfx_key key; /* a copy */
 	struct pfx_content *content;
 	uint64_t put_ns;
 };
 
 static int by_name(const void *a, const void *b)
 {
-	const struct row *x = a, *y = b;
-	size_t n = x->len < y->len ? x->len : y->len;
-	int c = memcmp(x->name, y->name, n);
-
-	return c != 0 ? c : (x->len > y->len) - (x->len < y->len);
+	return pfx_key_by_name(&((const struct row *)a)->key, &((const struct row *)b)->key);
 }
 
 /* Under the lock only what must be: a thousand names take some 100 us. */
 static size_t rows_locked(struct pfx_named *t, const struct pfx_key *of, int all, struct row *rows)
 {
-	size_t slot = 0, n = 0, head = all ? of->space : of->head;
+	size_t slot = 0, n = 0;
 	struct pfx_map_node *it = pfx_map_next(&t->map, NULL, &slot);
 
 	for (; it != NULL; it = pfx_map_next(&t->map, it, &slot)) {
 		struct name *name = pfx_container_of(it, struct name, node);
-		struct row *row = &rows[n];
-		struct pfx_key key = name->key;
-		if (name->key.len < head || memcmp(name->key.data, of->data, head) != 0) {
+
+		if (!pfx_key_within(&name->key, of, all)) {
 			continue;
 		}
-		row->key = key.data = pfx_memdup(key.data, key.len);
-		if (row->key == NULL) {
+		if (pfx_key_copy(&rows[n].key, &name->key) != 0) {
 			break;
 		}
-		row->space = pfx_key_space(&key, &row->space_len);
-		row->salt = pfx_key_salt(&key, &row->salt_len);
-		row->name = pfx_key_name(&key, &row->len);
-		row->put_ns = name->put_ns;
-		row->content = pfx_content_hold(name->content);
+		rows[n].put_ns = name->put_ns;
+		rows[n].content = pfx_content_hold(name->content);
 		n++;
 	}
 	return n;
@@ -237,9 +226,9 @@ static size_t rows_locked(struct pfx_named *t, const struct pfx_key *of, int all
 json_t *pfx_named_list(struct pfx_named *t, const struct pfx_key *of, int all)
 {
 	uint64_t now = pfx_clock_ns();
-	json_t *list = json_array();
+	json_t *list = json_array(), *row;
 	struct row *rows;
-	size_t n = 0;
+	size_t n = 0, len;
 	char digest[20];
 
 	pthread_mutex_lock(&t->lock);
@@ -253,15 +242,18 @@ json_t *pfx_named_list(struct pfx_named *t, const struct pfx_key *of, int all)
 	}
 	for (size_t i = 0; i < n; i++) {
 		const struct pfx_content *c = rows[i].content;
+		const char *name = pfx_key_name(&rows[i].key, &len);
+
 		snprintf(digest, sizeof(digest), "%016llx", (unsigned long long)c->digest);
-		json_array_append_new(list, json_pack("{s:o,s:o,s:o,s:s,s:I,s:s,s:f}", "prefix",
-			json_stringn(rows[i].name, rows[i].len), "namespace",
-			json_stringn(rows[i].space, rows[i].space_len), "salt",
-			json_stringn(rows[i].salt, rows[i].salt_len), "kind", pfx_prompt_name(c->kind), "bytes",
-			(json_int_t)c->bytes, "digest", digest, "age_s",
-			(double)(now - rows[i].put_ns) / 1e9));
+		row = json_pack("{s:o}", "prefix", json_stringn(name, len));
+		pfx_key_report(&rows[i].key, row);
+		json_object_set_new(row, "kind", json_string(pfx_prompt_name(c->kind)));
+		json_object_set_new(row, "bytes", json_integer((json_int_t)c->bytes));
+		json_object_set_new(row, "digest", json_string(digest));
+		json_object_set_new(row, "age_s", json_real((double)(now - rows[i].put_ns) / 1e9));
+		json_array_append_new(list, row);
 		pfx_content_release(rows[i].content);
-		pfx_free(rows[i].key);
+		pfx_key_free(&rows[i].key);
 	}
 	pfx_free(rows);
 	return list;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -182,7 +183,7 @@ static int make_locked(struct pfx_sessions *t, const struct pfx_key *key, uint64
 	s->node.key = s->key.data;
 	s->node.key_len = s->key.len;
 	s->in_turn = 1;
-	s->ttl_ns = t->opts.ttl_ns;
+	s->ttl_ns = s->told.ttl_ns = t->opts.ttl_ns;
 	s->opened_ns = s->idle_ns = now;
 	s->bytes = sizeof(*s) + s->key.len;
 	pfx_map_add(&t->map, &s->node);
@@ -251,6 +252,11 @@ void pfx_session_end(struct pfx_sessions *t, struct pfx_session *s, uint64_t now
 	pthread_mutex_lock(&t->lock);
 	t->n.bytes += bytes - s->bytes;
 	s->bytes = bytes;
+	s->told.kind = s->kind;
+	s->told.n_messages = json_array_size(s->messages);
+	s->told.n_tokens = s->seen.ids.n;
+	s->told.turns = s->turns;
+	s->told.ttl_ns = s->ttl_ns;
 	s->idle_ns = now;
 	s->in_turn = 0;
 	pthread_mutex_unlock(&t->lock);
@@ -275,6 +281,86 @@ size_t pfx_session_bytes(struct pfx_sessions *t, const struct pfx_key *key)
 	bytes = it == NULL ? 0 : pfx_container_of(it, struct pfx_session, node)->bytes;
 	pthread_mutex_unlock(&t->lock);
 	return bytes;
+}
+
+/* What a list says of a session, taken out of the table. */
+struct row {
+	struct pfx_key key; /* a copy */
+	struct pfx_told told;
+	size_t bytes;
+	uint64_t idle_ns;
+	int in_turn;
+};
+
+static int by_name(const void *a, const void *b)
+{
+	return pfx_key_by_name(&((const struct row *)a)->key, &((const struct row *)b)->key);
+}
+
+static size_t rows_locked(struct pfx_sessions *t, const struct pfx_key *of, int all, uint64_t now,
+	struct row *rows)
+{
+	size_t slot = 0, n = 0;
+	struct pfx_map_node *it = pfx_map_next(&t->map, NULL, &slot);
+
+	for (; it != NULL; it = pfx_map_next(&t->map, it, &slot)) {
+		const struct pfx_session *s = pfx_container_of(it, struct pfx_session, node);
+
+		if (!pfx_key_within(&s->key, of, all) || has_expired(s, now)) {
+			continue;
+		}
+		if (pfx_key_copy(&rows[n].key, &s->key) != 0) {
+			break;
+		}
+		rows[n].told = s->told;
+		rows[n].bytes = s->bytes;
+		rows[n].idle_ns = s->idle_ns;
+		rows[n].in_turn = s->in_turn;
+		n++;
+	}
+	return n;
+}
+
+static json_t *row_report(const struct row *row, uint64_t now)
+{
+	size_t len;
+	const char *name = pfx_key_name(&row->key, &len);
+	json_t *o = json_pack("{s:o}", "session", json_stringn(name, len));
+
+	pfx_key_report(&row->key, o);
+	json_object_set_new(o, "kind", json_string(pfx_prompt_name(row->told.kind)));
+	json_object_set_new(o, "messages", json_integer((json_int_t)row->told.n_messages));
+	json_object_set_new(o, "tokens", json_integer((json_int_t)row->told.n_tokens));
+	json_object_set_new(o, "turns", json_integer(row->told.turns));
+	json_object_set_new(o, "ttl_ms", json_integer((json_int_t)(row->told.ttl_ns / 1000000u)));
+	json_object_set_new(o, "bytes", json_integer((json_int_t)row->bytes));
+	json_object_set_new(o, "idle_s",
+		json_real(now > row->idle_ns && !row->in_turn ? (double)(now - row->idle_ns) / 1e9 : 0.0));
+	json_object_set_new(o, "busy", json_boolean(row->in_turn));
+	return o;
+}
+
+json_t *pfx_sessions_list(struct pfx_sessions *t, const struct pfx_key *of, int all, uint64_t now)
+{
+	json_t *list = json_array();
+	struct row *rows;
+	size_t n = 0;
+
+	pthread_mutex_lock(&t->lock);
+	rows = pfx_calloc(t->map.n + 1, sizeof(*rows));
+	if (rows != NULL) {
+		n = rows_locked(t, of, all, now, rows);
+	}
+	pthread_mutex_unlock(&t->lock);
+	if (n > 0) {
+		qsort(rows, n, sizeof(*rows), by_name);
+	}
+	for (size_t i = 0; i < n; i++) {
+		json_array_append_new(list, row_report(&rows[i], now));
+		pfx_key_free(&rows[i].key);
+	}
+	pfx_free(rows);
+	return list;
 }
 
 void pfx_sessions_stats(struct pfx_sessions *t, uint64_t now, struct pfx_sessions_stats *out)

@@ -41,12 +41,21 @@ struct pfx_seen {
 };
 void pfx_seen_free(struct pfx_seen *s);
 
+/* A session as its last turn left it: for lists, which may not look into one that is in a turn. */
+struct pfx_told {
+	enum pfx_prompt_kind kind;
+	size_t n_messages, n_tokens;
+	uint32_t turns;
+	uint64_t ttl_ns;
+};
+
 struct pfx_session {
 	struct pfx_map_node node; /* the table's, as is */
 	struct pfx_key key;
 	int in_turn;
 	uint64_t idle_ns; /* since when nothing was said */
 	size_t bytes;     /* accounted for */
+	struct pfx_told told;
 
 	/* Of whose turn it is. */
 	enum pfx_prompt_kind kind; /* CHAT, or TOKENS for a run; NONE until something is said */
@@ -79,6 +88,12 @@ void pfx_session_end(struct pfx_sessions *t, struct pfx_session *s, uint64_t now
 void pfx_session_drop(struct pfx_sessions *t, struct pfx_session *s);
 /* Bytes of the session, about; 0 when there is none. */
 size_t pfx_session_bytes(struct pfx_sessions *t, const struct pfx_key *key);
+/*
+ * Those of the namespace and salt of `of` (all: of its namespace), by name: session, namespace,
+ * salt, kind, messages, tokens, turns, ttl_ms, bytes, idle_s, busy. One that is in a turn is
+ * told of as the turn before left it.
+ */
+json_t *pfx_sessions_list(struct pfx_sessions *t, const struct pfx_key *of, int all, uint64_t now);
 void pfx_sessions_stats(struct pfx_sessions *t, uint64_t now, struct pfx_sessions_stats *out);
 
 /* In a turn. */

@@ -213,7 +213,7 @@ struct pfx_event *pfx_view_hits(struct pfx_engine *e, const struct pfx_job *job)
 	uint32_t minutes = (uint32_t)pfx_arg_int(&a, "minutes", 60, 0, PFX_HITS_MINUTES);
 	uint32_t names = (uint32_t)pfx_arg_int(&a, "names", 100, 0, PFX_HITS_NAMES);
 	uint32_t prefixes = (uint32_t)pfx_arg_int(&a, "prefixes", 10, 0, PREFIXES_MAX);
-	int text = pfx_arg_bool(&a, "text") && job->admin;
+	int text = pfx_arg_bool(&a, "text");
 	struct pfx_buf b = PFX_BUF_INIT;
 
 	if (a.fault != NULL) {

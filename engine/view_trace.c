@@ -114,9 +114,6 @@ static struct pfx_event *trace(struct pfx_engine *e, struct pfx_request *r)
 	if (a.fault != NULL) {
 		return a.fault;
 	}
-	if (!r->job->admin) {
-		return pfx_fault_event(r->job, PFX_FAULT_NOT_FOUND, "trace is for admins");
-	}
 	if (action != NULL && strcmp(action, "start") == 0) {
 		return start(e, r);
 	}

@@ -152,7 +152,7 @@ static struct pfx_event *tree(struct pfx_engine *e, struct pfx_request *r)
 		.min_tokens = (uint32_t)pfx_arg_int(&a, "min_tokens", 1, 0, UINT32_MAX),
 		.min_hits = pfx_arg_int(&a, "min_hits", 0, 0, INT64_MAX),
 		.nodes = (uint32_t)pfx_arg_int(&a, "nodes", 200, 1, NODES_MAX),
-		.text = pfx_arg_bool(&a, "text") && r->job->admin,
+		.text = pfx_arg_bool(&a, "text"),
 		.prompt = r->tokens.v,
 		.n_prompt = (uint32_t)r->tokens.n,
 		.now = pfx_clock_wall_ns(), /* the cache's clock */
@@ -163,7 +163,7 @@ static struct pfx_event *tree(struct pfx_engine *e, struct pfx_request *r)
 	if (a.fault != NULL) {
 		return a.fault;
 	}
-	if ((one || !r->job->admin) && pfx_sched_space(e, r->job, &space, &key) != 0) {
+	if (one && pfx_sched_space(e, r->job, &space, &key) != 0) {
 		return pfx_fault_event(r->job, PFX_FAULT_INTERNAL, "out of memory");
 	}
 	pfx_buf_adds(&w.out, "\"spaces\":[");

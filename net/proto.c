@@ -36,6 +36,7 @@ static const char *const op_names[] = {
 	[PFX_OP_SESSION_OPEN] = "session.open",
 	[PFX_OP_SESSION_APPEND] = "session.append",
 	[PFX_OP_SESSION_CLOSE] = "session.close",
+	[PFX_OP_SESSION_LIST] = "session.list",
 	[PFX_OP_END] = "end",
 	[PFX_OP_PIN] = "pin",
 	[PFX_OP_UNPIN] = "unpin",
@@ -189,7 +190,8 @@ static const struct field {
 		offsetof(struct pfx_job, warm), 0, 0 },
 	{ "pin", BOOL, OP(PREFIX_PUT), offsetof(struct pfx_job, pin), 0, 0 },
 	{ "lease", U64, OP(UNPIN), offsetof(struct pfx_job, lease), 1, INT_TOP },
-	{ "all", BOOL, OP(UNPIN) | OP(PINS) | OP(PREFIX_LIST), offsetof(struct pfx_job, all), 0, 0 },
+	{ "all", BOOL, OP(UNPIN) | OP(PINS) | OP(PREFIX_LIST) | OP(SESSION_LIST),
+		offsetof(struct pfx_job, all), 0, 0 },
 	{ "priority", CHECK_INT, OPS_RUN, 0, -1e6, 1e6 },
 };
 
@@ -526,6 +528,7 @@ static int read_job(struct reader *r)
 		[PFX_OP_SESSION_OPEN] = PFX_JOB_SESSION_OPEN,
 		[PFX_OP_SESSION_APPEND] = PFX_JOB_SESSION_APPEND,
 		[PFX_OP_SESSION_CLOSE] = PFX_JOB_SESSION_CLOSE,
+		[PFX_OP_SESSION_LIST] = PFX_JOB_SESSION_LIST,
 		[PFX_OP_END] = PFX_JOB_END,
 		[PFX_OP_PIN] = PFX_JOB_PIN,
 		[PFX_OP_UNPIN] = PFX_JOB_UNPIN,

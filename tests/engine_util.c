@@ -60,11 +60,17 @@ struct pfx_job *text_job(enum pfx_job_kind kind, const char *text, uint32_t max_
 	return job;
 }
 
-void start(struct pfx_engine *e, struct pfx_job *job, struct reply *r)
+void start_as_client(struct pfx_engine *e, struct pfx_job *job, struct reply *r)
 {
 	memset(r, 0, sizeof(*r));
 	job->user = r;
 	r->number = pfx_engine_submit(e, job);
+}
+
+void start(struct pfx_engine *e, struct pfx_job *job, struct reply *r)
+{
+	job->admin = 1;
+	start_as_client(e, job, r);
 }
 
 static void add_text(struct reply *r, const char *text, size_t n)

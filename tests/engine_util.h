@@ -41,8 +41,10 @@ struct pfx_job *token_job(enum pfx_job_kind kind, const uint32_t *tokens, uint32
 	uint32_t max_tokens);
 struct pfx_job *text_job(enum pfx_job_kind kind, const char *text, uint32_t max_tokens);
 
-/* Submits; r gathers what comes back. r must outlive the request. */
+/* Submits, as an admin; r gathers what comes back. r must outlive the request. */
 void start(struct pfx_engine *e, struct pfx_job *job, struct reply *r);
+/* The same as somebody who is none. */
+void start_as_client(struct pfx_engine *e, struct pfx_job *job, struct reply *r);
 /* Takes events until all n replies have ended. Fails the program after a minute of silence. */
 void wait_all(struct pfx_engine *e, struct reply **r, uint32_t n);
 /* Takes what is there now, without waiting. */

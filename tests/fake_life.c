@@ -489,6 +489,11 @@ json_t *fake_life_answer(struct fake_life *l, struct pfx_job *job, const char **
 		*name = "pins";
 		report = pins(l, job, &key);
 		break;
+	case PFX_JOB_SESSION_LIST:
+		*name = "sessions";
+		report = json_pack("{s:o}", "sessions", pfx_sessions_list(l->sessions, &key, job->all,
+			pfx_clock_ns()));
+		break;
 	case PFX_JOB_PREFIX_LIST:
 		*name = "prefixes";
 		report = json_pack("{s:o}", "prefixes", pfx_named_list(l->named, &key, job->all));

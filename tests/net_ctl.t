@@ -55,6 +55,8 @@ for args, want in (
         (("session", "open", "al", "--system", "be"), "al: messages 1, tokens seen 0, turns 0, ends after 3600.0 s of silence\n"),
         (("ask", "al", "hi", "-n", "4"), "<sys\n"),
         (("session", "append", "al", "--chat", "more"), "al: messages 4, tokens seen 0, turns 1, ends after 3600.0 s of silence\n"),
+        (("sessions",), "       4          0        1 "),
+        (("sessions", "--all"), " al \n"),
         (("ask", "al", "-n", "1", "--last-turn"), "<\n"),
         (("session", "open", "run", "abc", "--ttl", "61.5"), "run: a run of tokens, tokens seen 3, turns 0, ends after 61.5 s of silence\n"),
         (("gen", "--session", "run", "de", "-n", "2"), "ab\n"),

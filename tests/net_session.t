@@ -102,6 +102,10 @@ for ns, code in (("z", "not_found"), ("xyz", "not_found")):
         same(c.ask(op=op, id=1, namespace=ns, **{key: "p" if key == "prefix" else "s"}).get("code"), code,
              "%s from namespace %s" % (op, ns))
 same(len(c.ask(op="prefix.list", id=1, all=True)["prefixes"]), 4, "all salts, for who runs the server")
+same([(s["session"], s["salt"]) for s in c.ask(op="session.list", id=1, namespace="xy")["sessions"]],
+     [("s", "xy")], "session.list of one salt")
+same(sorted(s["salt"] for s in c.ask(op="session.list", id=1, all=True)["sessions"] if s["session"] == "s"),
+     ["", "x", "xy", "y"], "... and of all")
 for ns in ("x", "xy", "y", ""):
     same(c.ask(op="session.close", id=1, session="s", namespace=ns)["event"], "closed", "close in %r" % ns)
 

@@ -491,6 +491,114 @@ static void test_apart(void)
 		"and so is the prefix");
 }
 
+/* Ends in that fault; -1: in no fault. */
+static int fault_as_client(struct pfx_job *job)
+{
+	struct reply r, *wait = &r;
+	int fault;
+
+	start_as_client(e, job, &r);
+	wait_all(e, &wait, 1);
+	fault = r.kind == PFX_EVENT_ERROR ? (int)r.fault : -1;
+	reply_free(&r);
+	return fault;
+}
+
+static struct pfx_job *for_all(enum pfx_job_kind kind)
+{
+	struct pfx_job *job = pfx_job_new(kind);
+
+	job->all = 1;
+	return job;
+}
+
+static struct pfx_job *explain(uint64_t number)
+{
+	struct pfx_job *job = pfx_job_new(PFX_JOB_EXPLAIN);
+
+	job->args = json_pack("{s:I}", "request", (json_int_t)number);
+	return job;
+}
+
+/* What is the admin's, and what clients of one namespace keep from one another by their salts. */
+static void test_roles(void)
+{
+	static const enum pfx_job_kind lists[] = { PFX_JOB_PINS, PFX_JOB_PREFIX_LIST,
+		PFX_JOB_SESSION_LIST };
+	struct reply r, *wait = &r;
+	int open = 0;
+
+	for (enum pfx_job_kind kind = PFX_JOB_STATS; kind <= PFX_JOB_TRACE; kind++) {
+		open += kind != PFX_JOB_EXPLAIN &&
+			fault_as_client(pfx_job_new(kind)) != PFX_FAULT_FORBIDDEN;
+	}
+	is_int(open, 0, "jobs of the engine itself are for admins");
+	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+		is_int(fault_as_client(for_all(lists[i])), PFX_FAULT_FORBIDDEN,
+			"a list of all salts is for admins (%zu)", i);
+		is_int(fault_as_client(pfx_job_new(lists[i])), -1, "... that of one's own is not");
+	}
+	is_int(fault_as_client(for_all(PFX_JOB_UNPIN)), -1, "nor is to end all of one's own leases");
+
+	start_as_client(e, with_salt(text_job(PFX_JOB_GENERATE, "mine alone", 1), "a"), &r);
+	wait_all(e, &wait, 1);
+	is_int(fault_as_client(with_salt(explain(r.number), "b")), PFX_FAULT_NOT_FOUND,
+		"explain tells nothing of a request of another salt");
+	is_int(fault_as_client(explain(r.number)), PFX_FAULT_NOT_FOUND, "... nor without a salt");
+	is_int(fault_as_client(with_salt(explain(r.number), "a")), -1, "... but of one's own");
+	is_int(ask(explain(r.number), "prompt_tokens"), r.usage.prompt_tokens, "... and admins of any");
+	reply_free(&r);
+}
+
+static const char *session_at(const struct reply *r, size_t i, const char *field)
+{
+	return json_string_value(json_object_get(json_array_get(json_object_get(r->report, "sessions"),
+		i), field));
+}
+
+static long long session_int(const struct reply *r, size_t i, const char *field)
+{
+	return json_integer_value(json_object_get(json_array_get(json_object_get(r->report, "sessions"),
+		i), field));
+}
+
+static size_t list_sessions(struct pfx_job *job, struct reply *r)
+{
+	run(e, job, r);
+	return json_array_size(json_object_get(r->report, "sessions"));
+}
+
+static void test_session_list(void)
+{
+	struct reply r;
+
+	ask(with_session(chat_job(PFX_JOB_SESSION_OPEN, "[{'role':'user','content':'Hi'}]", 0), "b"), NULL);
+	ask(with_session(bare(PFX_JOB_SESSION_OPEN, 0), "a"), NULL);
+	ask(with_salt(with_session(bare(PFX_JOB_SESSION_OPEN, 0), "c"), "salt"), NULL);
+	run(e, with_session(chat_job(PFX_JOB_GENERATE, "[{'role':'user','content':'Go'}]", 2), "b"), &r);
+	reply_free(&r);
+	is_int((long long)list_sessions(pfx_job_new(PFX_JOB_SESSION_LIST), &r), 2, "two sessions");
+	ok(strcmp(session_at(&r, 0, "session"), "a") == 0 && strcmp(session_at(&r, 1, "session"), "b") == 0,
+		"... by name");
+	ok(strcmp(session_at(&r, 0, "kind"), "none") == 0 && session_int(&r, 0, "messages") == 0 &&
+		session_int(&r, 0, "bytes") > 0, "... one is empty");
+	ok(strcmp(session_at(&r, 1, "kind"), "messages") == 0 && session_int(&r, 1, "messages") == 3 &&
+		session_int(&r, 1, "turns") == 1 && session_int(&r, 1, "tokens") > 0 &&
+		session_int(&r, 1, "ttl_ms") == 3600000, "... and one has had a turn");
+	reply_free(&r);
+	is_int((long long)list_sessions(with_salt(pfx_job_new(PFX_JOB_SESSION_LIST), "salt"), &r), 1,
+		"another salt has its own");
+	reply_free(&r);
+	is_int((long long)list_sessions(for_all(PFX_JOB_SESSION_LIST), &r), 3, "all salts");
+	ok(strcmp(session_at(&r, 2, "salt"), "salt") == 0, "... with the salt");
+	reply_free(&r);
+	ask(with_session(pfx_job_new(PFX_JOB_SESSION_CLOSE), "a"), NULL);
+	ask(with_session(pfx_job_new(PFX_JOB_SESSION_CLOSE), "b"), NULL);
+	ask(with_salt(with_session(pfx_job_new(PFX_JOB_SESSION_CLOSE), "c"), "salt"), NULL);
+	is_int((long long)list_sessions(for_all(PFX_JOB_SESSION_LIST), &r), 0, "closed ones are gone");
+	reply_free(&r);
+}
+
 /* ---- named prefixes ---- */
 
 static void expect_same(struct pfx_job *a, struct pfx_job *b, const char *what)
@@ -925,6 +1033,8 @@ int main(void)
 	test_order();
 	test_trouble();
 	test_apart();
+	test_roles();
+	test_session_list();
 	test_prefix();
 	test_leases();
 	test_signals();

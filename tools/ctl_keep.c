@@ -165,6 +165,31 @@ static void put_owner(const json_t *row)
 	}
 }
 
+static int tell_sessions(const struct pfx_ctl *ctl, const json_t *reply)
+{
+	const json_t *row;
+	size_t i;
+
+	printf("%8s %10s %8s %12s %10s %10s  %s\n", "messages", "tokens", "turns", "bytes", "idle",
+		"ends in", "session");
+	json_array_foreach(json_object_get(reply, "sessions"), i, row) {
+		double idle = pfx_ctl_real(row, "idle_s");
+
+		printf("%8lld %10lld %8lld %12lld ", pfx_ctl_int(row, "messages"),
+			pfx_ctl_int(row, "tokens"), pfx_ctl_int(row, "turns"), pfx_ctl_int(row, "bytes"));
+		if (json_is_true(json_object_get(row, "busy"))) {
+			printf("%10s %10s  ", "in a turn", "");
+		} else {
+			printf("%9.1fs %9.1fs  ", idle, pfx_ctl_real(row, "ttl_ms") / 1e3 - idle);
+		}
+		pfx_ctl_put_str(row, "session", 0);
+		fputs(" ", stdout);
+		put_owner(row);
+		puts("");
+	}
+	return 0;
+}
+
 static int tell_pins(const struct pfx_ctl *ctl, const json_t *reply)
 {
 	const json_t *list = json_object_get(reply, "leases"), *row;
@@ -261,6 +286,7 @@ static const struct pfx_ctl_command commands[] = {
 	{ "session append", "session.append", fill_append, tell_session,
 		"add to it without an answer: NAME TEXT (-c: as a message)", NULL },
 	{ "session close", "session.close", fill_close, tell_ended, "end it: NAME", NULL },
+	{ "sessions", "session.list", NULL, tell_sessions, "the sessions", NULL },
 	{ "ask", "generate", fill_ask, tell_asked, "say something in a session: NAME [TEXT]", NULL },
 	{ "end", "end", fill_end, tell_ended, "a conversation will not go on", NULL },
 	{ "pin", "pin", fill_pin, tell_pinned, "keep a prefix in device memory for a time", NULL },
@@ -286,7 +312,7 @@ static const struct pfx_ctl_option options[] = {
 	{ "pin", 0, NULL, PFX_CTL_TRUE, "pin", "prefix put: with a lease" },
 	{ "warm", 0, NULL, PFX_CTL_TRUE, "warm", "prefix put, session open, append: compute it, too" },
 	{ "all", 0, NULL, PFX_CTL_TRUE, "all",
-		"unpin: all leases; pins, prefix list: those of all namespaces of this server's" },
+		"unpin: all leases; pins, sessions, prefix list: those of all namespaces of this server's" },
 	{ 0 },
 };
 
