@@ -10,8 +10,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "kernels/cpu/pool.h"
 #include "tests/kernels_util.h"
+#include "tests/machine.h"
 
 #define HEADS 9u
 #define KV_HEADS 3u
@@ -42,133 +42,17 @@ static double now(void)
 	best_; \
 })
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-
-static volatile float sink;
-
-#define CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
-
-__attribute__((target("avx512f,avx512vnni"))) static void words_512(void *arg, uint32_t task,
-	uint32_t thread)
-{
-#define INIT(i) __m512i a##i = _mm512_set1_epi32(i);
-#define STEP(i) a##i = _mm512_dpwssd_epi32(a##i, x, x); __asm__("" : "+v"(a##i));
-#define FOLD(i) x = _mm512_xor_si512(x, a##i);
-	__m512i x = _mm512_set1_epi32(3);
-	CHAINS(INIT)
-	for (int n = 0; n < 100000; n++) {
-		CHAINS(STEP)
-	}
-	CHAINS(FOLD)
-	sink = (float)_mm512_reduce_add_epi32(x);
-#undef INIT
-#undef STEP
-#undef FOLD
-}
-
-__attribute__((target("avx512f"))) static void fma_512(void *arg, uint32_t task, uint32_t thread)
-{
-#define INIT(i) __m512 a##i = _mm512_set1_ps(i);
-#define STEP(i) a##i = _mm512_fmadd_ps(a##i, x, x); __asm__("" : "+v"(a##i));
-#define FOLD(i) x = _mm512_add_ps(x, a##i);
-	__m512 x = _mm512_set1_ps(0.5f);
-	CHAINS(INIT)
-	for (int n = 0; n < 100000; n++) {
-		CHAINS(STEP)
-	}
-	CHAINS(FOLD)
-	sink = _mm512_reduce_add_ps(x);
-#undef INIT
-#undef STEP
-#undef FOLD
-}
-
-__attribute__((target("avx2"))) static void words_256(void *arg, uint32_t task, uint32_t thread)
-{
-#define INIT(i) __m256i a##i = _mm256_set1_epi32(i);
-#define STEP(i) a##i = _mm256_add_epi32(a##i, _mm256_madd_epi16(a##i, x)); __asm__("" : "+x"(a##i));
-#define FOLD(i) x = _mm256_xor_si256(x, a##i);
-	__m256i x = _mm256_set1_epi32(3);
-	CHAINS(INIT)
-	for (int n = 0; n < 100000; n++) {
-		CHAINS(STEP)
-	}
-	CHAINS(FOLD)
-	sink = (float)_mm256_extract_epi32(x, 0);
-#undef INIT
-#undef STEP
-#undef FOLD
-}
-
-__attribute__((target("avx2,fma"))) static void fma_256(void *arg, uint32_t task, uint32_t thread)
-{
-#define INIT(i) __m256 a##i = _mm256_set1_ps(i);
-#define STEP(i) a##i = _mm256_fmadd_ps(a##i, x, x); __asm__("" : "+x"(a##i));
-#define FOLD(i) x = _mm256_add_ps(x, a##i);
-	__m256 x = _mm256_set1_ps(0.5f);
-	CHAINS(INIT)
-	for (int n = 0; n < 100000; n++) {
-		CHAINS(STEP)
-	}
-	CHAINS(FOLD)
-	sink = _mm256_cvtss_f32(x);
-#undef INIT
-#undef STEP
-#undef FOLD
-}
-#endif
-
-struct read_job {
-	const uint64_t *data;
-	size_t words_each;
-	_Atomic uint64_t sum;
-};
-
-static void read_task(void *arg, uint32_t task, uint32_t thread)
-{
-	struct read_job *job = arg;
-	const uint64_t *p = job->data + task * job->words_each;
-	uint64_t a = 0, b = 0, c = 0, d = 0;
-
-	for (size_t i = 0; i < job->words_each; i += 8) {
-		a += p[i] ^ p[i + 4];
-		b += p[i + 1] ^ p[i + 5];
-		c += p[i + 2] ^ p[i + 6];
-		d += p[i + 3] ^ p[i + 7];
-	}
-	job->sum += a + b + c + d;
-}
-
 static void bench_machine(uint32_t n_threads)
 {
-	struct pfx_pool *pool;
-	size_t bytes = (size_t)256 << 20, part = bytes / 16; /* a part a call: short, so undisturbed */
-	struct read_job job = { .words_each = part / 8 / 64 };
-	uint64_t *data = pfx_aligned_alloc(4096, bytes);
+	struct pfx_peak peak;
 
-	if (data == NULL || pfx_pool_open(&pool, n_threads) != 0) {
-		abort();
+	printf("%-40s %8.1f GB/s\n", "memory: read of 256 MiB", pfx_machine_read_gbs((size_t)256 << 20, n_threads));
+	for (int i = 0; i < PFX_N_PEAKS; i++) {
+		pfx_machine_peak(i, n_threads, &peak);
+		if (peak.rate > 0) {
+			printf("peak: %-34s %8.1f %s\n", peak.name, peak.rate, peak.unit);
+		}
 	}
-	memset(data, 1, bytes);
-	double r = BEST(64, (job.data = data + i_ % 16 * (part / 8),
-		pfx_pool_run(pool, read_task, &job, 64)));
-	printf("%-40s %8.1f GB/s\n", "memory: read of 256 MiB", (double)part / r * 1e-9);
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx512vnni")) {
-		double s = BEST(5, pfx_pool_run(pool, words_512, NULL, n_threads));
-		printf("%-40s %8.1f GFLOP/s\n", "peak: vpdpwssd, 512 bits", n_threads * 12e5 * 64 / s * 1e-9);
-		s = BEST(5, pfx_pool_run(pool, fma_512, NULL, n_threads));
-		printf("%-40s %8.1f GFLOP/s\n", "peak: fma, 512 bits", n_threads * 12e5 * 32 / s * 1e-9);
-	}
-	double s = BEST(5, pfx_pool_run(pool, words_256, NULL, n_threads));
-	printf("%-40s %8.1f GFLOP/s\n", "peak: vpmaddwd + vpaddd, 256 bits",
-		n_threads * 12e5 * 32 / s * 1e-9);
-	s = BEST(5, pfx_pool_run(pool, fma_256, NULL, n_threads));
-	printf("%-40s %8.1f GFLOP/s\n", "peak: fma, 256 bits", n_threads * 12e5 * 16 / s * 1e-9);
-#endif
-	pfx_pool_close(pool);
-	pfx_free(data);
 }
 
 static void bench_gemm(struct pfx_rng *rng, const char *name, enum pfx_dtype type, uint32_t n,
