@@ -107,7 +107,7 @@ static int open_activations(struct pfx_model *m, char *err, size_t errlen)
 static int open_model(struct pfx_model *m, const struct pfx_gguf *g,
 	const struct pfx_model_opts *o, char *err, size_t errlen)
 {
-	struct pfx_device_opts dev_opts = { o->kernels, o->n_threads };
+	struct pfx_device_opts dev_opts = { o->kernels, o->n_threads, o->pin_threads };
 	const struct pfx_arch *arch = NULL;
 	int rc = check_opts(o, err, errlen);
 
@@ -186,6 +186,11 @@ void pfx_model_device(const struct pfx_model *m, struct pfx_device_info *out)
 struct pfx_profile *pfx_model_profile(struct pfx_model *m)
 {
 	return &m->profile;
+}
+
+void pfx_model_enter(struct pfx_model *m)
+{
+	m->ops->enter(m->dev);
 }
 
 uint32_t pfx_model_n_blocks(const struct pfx_model *m)

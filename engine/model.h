@@ -30,6 +30,7 @@ struct pfx_model_opts {
 	const char *backend;     /* auto, cpu, cuda */
 	const char *kernels;     /* auto, avx512, avx2, reference */
 	uint32_t n_threads;
+	int pin_threads;
 	uint32_t block_tokens;
 	uint64_t kv_bytes_max;   /* n_blocks = this / bytes a block; at least one block must fit */
 	uint32_t rows_max;       /* most rows of a batch */
@@ -50,6 +51,9 @@ void pfx_model_device(const struct pfx_model *m, struct pfx_device_info *out);
 uint32_t pfx_model_n_blocks(const struct pfx_model *m);
 size_t pfx_model_block_bytes(const struct pfx_model *m);
 size_t pfx_model_weight_bytes(const struct pfx_model *m);
+
+/* The calling thread is the one that runs batches from now on. */
+void pfx_model_enter(struct pfx_model *m);
 
 /*
  * Runs one batch and writes its KV. Same bits for a row whatever else is in the batch. The

@@ -326,6 +326,7 @@ void *pfx_sched_main(void *engine)
 {
 	struct pfx_engine *e = engine;
 
+	pfx_model_enter(e->model);
 	while (take_inbox(e)) {
 		pfx_profile_turn(pfx_model_profile(e->model));
 		pfx_cache_now(e->cache, pfx_clock_wall_ns());

@@ -34,6 +34,7 @@ struct pfx_kv;     /* the arena of KV blocks */
 struct pfx_device_opts {
 	const char *kernels; /* "auto", "amx", "avx512", "avx2" or "reference"; NULL is auto */
 	uint32_t n_threads;  /* 0: one per core that the process may use */
+	int pin_threads;     /* each stays on a core of its own */
 };
 
 struct pfx_device_info {
@@ -99,6 +100,8 @@ struct pfx_ops {
 		size_t errlen);
 	void (*close)(struct pfx_device *dev); /* NULL is fine, as for all frees below */
 	void (*info)(const struct pfx_device *dev, struct pfx_device_info *out);
+	/* The calling thread is the one that runs steps from now on. */
+	void (*enter)(struct pfx_device *dev);
 
 	/* Weights. Packing may take long; it uses all threads of the device. */
 	int (*weight_pack)(struct pfx_device *dev, const struct pfx_weight_part *parts,

@@ -172,7 +172,8 @@ static void bench_small(struct pfx_rng *rng, uint32_t n_rows)
 
 int main(int argc, char **argv)
 {
-	struct pfx_device_opts o = { argc > 1 ? argv[1] : NULL, argc > 2 ? (uint32_t)atoi(argv[2]) : 0 };
+	struct pfx_device_opts o = { .kernels = argc > 1 ? argv[1] : NULL,
+		.n_threads = argc > 2 ? (uint32_t)atoi(argv[2]) : 0 };
 	struct pfx_device_info info;
 	struct pfx_rng rng = { 1 };
 	char err[200];

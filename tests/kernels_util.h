@@ -30,7 +30,7 @@ static inline void open_devices(void)
 	ops = pfx_ops_find("cpu", err, sizeof(err));
 	for (int v = 0; v < 4; v++) {
 		for (uint32_t threads = 1; threads <= 3; threads++) {
-			struct pfx_device_opts o = { names[v], threads };
+			struct pfx_device_opts o = { .kernels = names[v], .n_threads = threads };
 			if (ops->open(&devices[n_devices], &o, err, sizeof(err)) != 0) {
 				printf("# %s\n", err);
 				break;

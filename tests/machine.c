@@ -24,7 +24,7 @@ static struct pfx_pool *open_pool(uint32_t n_threads)
 {
 	struct pfx_pool *pool;
 
-	if (pfx_pool_open(&pool, n_threads) != 0) {
+	if (pfx_pool_open(&pool, n_threads, 0) != 0) {
 		abort();
 	}
 	return pool;

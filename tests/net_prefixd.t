@@ -37,7 +37,7 @@ def refused(name, word, *args, **kw):
 
 rc, out, err = run("--help", model=False)
 same((rc, err), (0, ""), "--help")
-for name in ("model listen http backend kernels threads device-memory host-memory store store-size "
+for name in ("model listen http backend kernels threads pin-threads device-memory host-memory store store-size "
              "save store-replace chunk-tokens step-ms max-requests context chat-template template-time keys config "
              "log-level").split():
     ok("--%s" % name in out, "--help tells of --" + name)
@@ -51,6 +51,7 @@ for arg, good, bad in (
         ("--backend", ["auto", "cpu"], ["gpu", ""]),
         ("--kernels", ["auto", "amx", "avx512", "avx2", "reference"], ["sse"]),
         ("--threads", ["0", "4"], ["-1", "x", "1.5", "99999", "4 "]),
+        ("--pin-threads", ["on", "off"], ["", "yes", "2"]),
         ("--device-memory", ["1", "64M", "1g", "2T"], ["0", "-1", "1X", "1MB", "", "99999999999G"]),
         ("--http", ["off"], ["127.0.0.1:8080", "on"]),
         ("--host-memory", ["off", "1G", "0"], ["on", "-1", "1.5G"]),

@@ -1,15 +1,12 @@
-/* kernels/: the choice of a backend, the pool of threads, memory, norms and activations. */
+/* kernels/: the choice of a backend, memory, norms and activations. */
 #include <errno.h>
 #include <math.h>
-#include <stdatomic.h>
-#include <time.h>
 
-#include "kernels/cpu/pool.h"
 #include "tests/kernels_util.h"
 
 static void test_choice(void)
 {
-	struct pfx_device_opts o = { "sse9", 1 };
+	struct pfx_device_opts o = { .kernels = "sse9", .n_threads = 1 };
 	struct pfx_device_info info;
 	struct pfx_device *dev = NULL;
 	char err[200] = "";
@@ -18,54 +15,13 @@ static void test_choice(void)
 	ok(pfx_ops_find("tpu", err, sizeof(err)) == NULL && strstr(err, "tpu") != NULL, "%s", err);
 	ok(ops->open(&dev, &o, err, sizeof(err)) < 0 && dev == NULL && strstr(err, "sse9") != NULL, "%s",
 		err);
-	o = (struct pfx_device_opts){ NULL, 0 };
+	o = (struct pfx_device_opts){ .n_threads = 0 };
 	ok(ops->open(&dev, &o, err, sizeof(err)) == 0, "auto kernels, one thread a core");
 	ops->info(dev, &info);
 	ok(info.n_threads >= 1 && info.arithmetic >= 1 && info.kernels != NULL, "%s/%s %s, %u threads",
 		info.backend, info.kernels, info.activations, info.n_threads);
 	ops->close(dev);
 	ops->close(NULL);
-}
-
-struct marks {
-	_Atomic uint32_t seen[1000];
-	_Atomic uint32_t wrong_thread;
-};
-
-static void mark(void *arg, uint32_t task, uint32_t thread)
-{
-	struct marks *m = arg;
-
-	atomic_fetch_add(&m->seen[task], 1);
-	if (thread >= 4) {
-		atomic_fetch_add(&m->wrong_thread, 1);
-	}
-}
-
-static void test_pool(struct pfx_rng *rng)
-{
-	static struct marks m;
-	struct pfx_pool *pool;
-	uint32_t total = 0, sum = 0;
-
-	is_int(pfx_pool_open(&pool, 4), 0, "a pool opens");
-	is_int(pfx_pool_threads(pool), 4, "it has the threads that were asked for");
-	for (int i = 0; i < 3000; i++) {
-		uint32_t n = (uint32_t)pfx_rng_below(rng, i % 10 == 0 ? 1000 : 8);
-		pfx_pool_run(pool, mark, &m, n);
-		total += n;
-		if (i % 500 == 0) {
-			struct timespec ts = { 0, 1000000 };
-			nanosleep(&ts, NULL); /* lets the threads fall asleep */
-		}
-	}
-	for (int i = 0; i < 1000; i++) {
-		sum += atomic_load(&m.seen[i]);
-	}
-	is_int(sum, total, "each task runs once");
-	is_int(m.wrong_thread, 0, "thread numbers stay below the number of threads");
-	pfx_pool_close(pool);
-	pfx_pool_close(NULL);
 }
 
 static void test_mem(void)
@@ -198,7 +154,7 @@ static void test_no_memory(struct pfx_rng *rng)
 	int opened = 0, packed = 0;
 
 	for (int i = 0; i < 300; i++) {
-		struct pfx_device_opts o = { NULL, 1 };
+		struct pfx_device_opts o = { .n_threads = 1 };
 		struct pfx_device *dev;
 		struct pfx_weight *w;
 		struct pfx_mem *mem;
@@ -228,7 +184,6 @@ int main(void)
 	printf("# seed %llu\n", (unsigned long long)rng.state);
 	open_devices();
 	test_choice();
-	test_pool(&rng);
 	test_mem();
 	test_rmsnorm(&rng);
 	test_gated(&rng);

@@ -109,6 +109,7 @@ static int open_engine(struct pfx_engine **e, const struct pfx_settings *s, char
 		.backend = s->backend,
 		.kernels = s->kernels,
 		.n_threads = s->threads,
+		.pin_threads = strcmp(s->pin_threads, "on") == 0,
 		.device_memory = s->device_memory,
 		.logits_memory = s->logits_memory,
 		.text_memory = s->text_cache,

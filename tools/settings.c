@@ -50,6 +50,8 @@ static const struct setting {
 		"Which variant of the CPU's kernels: auto, amx, avx512, avx2 or reference" },
 	{ "threads", "N", NULL, U32, G_MODEL, AT(threads), 0, 4096, NULL,
 		"Threads that compute; 0 is one a core" },
+	{ "pin-threads", "WHAT", "off|on", WORD, G_MODEL, AT(pin_threads), 0, 0, "off",
+		"on: each of them stays on a core of its own" },
 	{ "context", "N", NULL, U32, G_MODEL, AT(context), 0, UINT32_MAX, NULL,
 		"Most tokens of a prompt and its reply; 0 is what the model allows" },
 	{ "chat-template", "FILE", NULL, TEXT, G_MODEL, AT(chat_template), 0, 0, NULL,
@@ -546,5 +548,6 @@ void pfx_settings_free(struct pfx_settings *s)
 	pfx_free(s->store);
 	pfx_free(s->save);
 	pfx_free(s->eviction);
+	pfx_free(s->pin_threads);
 	memset(s, 0, sizeof(*s));
 }

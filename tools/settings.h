@@ -18,6 +18,7 @@ struct pfx_settings {
 	char *model, *listen, *backend, *kernels, *chat_template;
 	char *store, *save; /* a folder or off; off, reused or all */
 	char *eviction;     /* default or lru */
+	char *pin_threads;  /* off or on */
 	uint64_t host_memory, store_size; /* 0: none, and the default */
 	int store_replace;
 	uint64_t device_memory, logits_memory, text_cache, max_line, max_unread;

@@ -77,7 +77,7 @@ static int cpu_open(struct pfx_device **out, const struct pfx_device_opts *opts,
 	if (dev == NULL) {
 		return pfx_fail(-ENOMEM, err, errlen, "cpu: no memory for the device");
 	}
-	int e = pfx_pool_open(&dev->pool, opts->n_threads);
+	int e = pfx_pool_open(&dev->pool, opts->n_threads, opts->pin_threads);
 	if (e != 0) {
 		pfx_free(dev);
 		return pfx_fail(e, err, errlen, "cpu: cannot start threads: %s", pfx_strerror(e));
@@ -182,6 +182,11 @@ static int sync(struct pfx_device *dev)
 {
 	dev->batch = NULL;
 	return 0;
+}
+
+static void enter(struct pfx_device *dev)
+{
+	pfx_pool_enter(dev->pool);
 }
 
 static uint64_t waited(struct pfx_device *dev)
@@ -293,6 +298,7 @@ const struct pfx_ops pfx_cpu_ops = {
 	.open = cpu_open,
 	.close = cpu_close,
 	.info = cpu_info,
+	.enter = enter,
 	.weight_pack = pfx_cpu_weight_pack,
 	.vector_pack = pfx_cpu_vector_pack,
 	.weight_free = pfx_cpu_weight_free,

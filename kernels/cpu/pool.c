@@ -15,6 +15,8 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/error.h"
+#include "base/log.h"
 
 #define THREADS_MAX 256u
 
@@ -42,6 +44,8 @@ struct pfx_pool {
 	_Atomic int stop;
 	uint32_t n_threads;
 	uint64_t waited_ns; /* the caller's */
+	int pin;
+	cpu_set_t cores; /* that the process could use at open */
 	struct worker workers[];
 };
 
@@ -190,25 +194,51 @@ void pfx_pool_run(struct pfx_pool *pool, pfx_task_fn fn, void *arg, uint32_t n_t
 	wait_done(pool, n_tasks);
 }
 
-static uint32_t usable_cores(void)
+/* The cores that the process may use. Returns how many. */
+static uint32_t usable_cores(cpu_set_t *set)
 {
-	cpu_set_t set;
-
-	if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-		return (uint32_t)CPU_COUNT(&set);
+	if (sched_getaffinity(0, sizeof(*set), set) == 0) {
+		return (uint32_t)CPU_COUNT(set);
 	}
+	CPU_ZERO(set);
 	long n = sysconf(_SC_NPROCESSORS_ONLN);
 	return n > 0 ? (uint32_t)n : 1;
 }
 
-int pfx_pool_open(struct pfx_pool **out, uint32_t n_threads)
+static int pin(const struct pfx_pool *pool, pthread_t thread, uint32_t number)
+{
+	int n = CPU_COUNT(&pool->cores), nth = n > 0 ? (int)number % n : 0, core = 0;
+	cpu_set_t one;
+
+	if (n == 0) {
+		return ENOSYS;
+	}
+	for (; !CPU_ISSET(core, &pool->cores) || nth-- > 0; core++) {
+	}
+	CPU_ZERO(&one);
+	CPU_SET(core, &one);
+	return pthread_setaffinity_np(thread, sizeof(one), &one);
+}
+
+void pfx_pool_enter(struct pfx_pool *pool)
+{
+	int e = pool->pin ? pin(pool, pthread_self(), 0) : 0;
+
+	if (e != 0) {
+		pfx_warn("kernels", "a thread cannot be pinned: %s", pfx_strerror(-e));
+	}
+}
+
+int pfx_pool_open(struct pfx_pool **out, uint32_t n_threads, int pinned)
 {
 	struct pfx_pool *pool;
 	sigset_t all, before;
+	cpu_set_t cores;
+	uint32_t n_cores = usable_cores(&cores);
 	int e = 0;
 
 	if (n_threads == 0) {
-		n_threads = usable_cores();
+		n_threads = n_cores;
 	}
 	if (n_threads > THREADS_MAX) {
 		n_threads = THREADS_MAX;
@@ -219,6 +249,8 @@ int pfx_pool_open(struct pfx_pool **out, uint32_t n_threads)
 	}
 	memset(pool, 0, sizeof(*pool));
 	pool->n_threads = 1;
+	pool->pin = pinned;
+	pool->cores = cores;
 	/* Signals are for the program's own threads. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -227,6 +259,9 @@ int pfx_pool_open(struct pfx_pool **out, uint32_t n_threads)
 		*w = (struct worker){ .pool = pool, .number = i };
 		e = pthread_create(&w->thread, NULL, worker_main, w);
 		pool->n_threads += e == 0;
+		if (e == 0 && pinned) {
+			e = pin(pool, w->thread, i);
+		}
 	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (e != 0) {

@@ -20,8 +20,13 @@ struct pfx_pool;
 /* thread: 0 for the caller of run, 1.. for the pool's own; at most one task a thread. */
 typedef void (*pfx_task_fn)(void *arg, uint32_t task, uint32_t thread);
 
-/* n_threads counts the caller; 0: one for each core that the process may use. */
-int pfx_pool_open(struct pfx_pool **out, uint32_t n_threads);
+/*
+ * n_threads counts the caller; 0: one for each core that the process may use. With pin each thread
+ * stays on a core of its own, as long as there are enough that the process may use.
+ */
+int pfx_pool_open(struct pfx_pool **out, uint32_t n_threads, int pin);
+/* The calling thread is the one that will run jobs from now on: it is pinned as well. */
+void pfx_pool_enter(struct pfx_pool *pool);
 void pfx_pool_close(struct pfx_pool *pool);
 uint32_t pfx_pool_threads(const struct pfx_pool *pool);
 
