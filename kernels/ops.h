@@ -35,12 +35,17 @@ struct pfx_device_opts {
 	const char *kernels; /* "auto", "amx", "avx512", "avx2" or "reference"; NULL is auto */
 	uint32_t n_threads;  /* 0: one per core that the process may use */
 	int pin_threads;     /* each stays on a core of its own */
+	/*
+	 * What products with quantised weights make of an activation: "exact" (16 bits; NULL is this) or
+	 * "fast" (8 bits, for speed at a small loss of quality).
+	 */
+	const char *activations;
 };
 
 struct pfx_device_info {
 	const char *backend;    /* "cpu", "cuda" */
 	const char *kernels;    /* "amx", "avx512", "avx2", "reference", "sm_90", ... */
-	const char *activations; /* what products see of an activation: "int16", ... */
+	const char *activations; /* what products see of an activation: "int16" (exact), "int8" (fast), ... */
 	uint32_t arithmetic;    /* raised with any change of bits; part of a store's identity */
 	uint32_t n_threads;
 };

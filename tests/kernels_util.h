@@ -21,16 +21,18 @@ static struct pfx_device *devices[DEVICES_MAX]; /* [0] is the reference with one
 static char device_names[DEVICES_MAX][32];
 static int n_devices;
 
-/* Every variant that this CPU has, with 1, 2 and 3 threads. */
-static inline void open_devices(void)
+/* Every variant that this CPU has, with 1, 2 and 3 threads. activations: exact or fast. */
+static inline void open_devices_of(const char *activations)
 {
 	static const char *const names[] = { "reference", "avx2", "avx512", "amx" };
 	char err[200];
 
+	n_devices = 0;
 	ops = pfx_ops_find("cpu", err, sizeof(err));
 	for (int v = 0; v < 4; v++) {
 		for (uint32_t threads = 1; threads <= 3; threads++) {
-			struct pfx_device_opts o = { .kernels = names[v], .n_threads = threads };
+			struct pfx_device_opts o = { .kernels = names[v], .n_threads = threads,
+				.activations = activations };
 			if (ops->open(&devices[n_devices], &o, err, sizeof(err)) != 0) {
 				printf("# %s\n", err);
 				break;
@@ -39,6 +41,11 @@ static inline void open_devices(void)
 			n_devices++;
 		}
 	}
+}
+
+static inline void open_devices(void)
+{
+	open_devices_of("exact");
 }
 
 static inline void close_devices(void)

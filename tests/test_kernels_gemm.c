@@ -49,6 +49,8 @@ static void free_problem(struct problem *p)
 }
 
 /* Rows [row0, row0 + m) of the problem on a device; the caller frees the result. */
+static int fast; /* which activations the devices have */
+
 static float *multiply(const struct problem *p, struct pfx_device *dev, uint32_t row0, uint32_t m)
 {
 	struct pfx_weight *w, *bias;
@@ -71,8 +73,9 @@ static float *multiply(const struct problem *p, struct pfx_device *dev, uint32_t
 
 /*
  * Error of one output against double precision, in units of what the arithmetic allows: half
- * a step of the group's activations times its weights (integer weights only), and a few
- * float32 roundings of sums as large as the group can make them.
+ * a step of the group's activations times its weights (integer weights only; a step is 1/32767 of
+ * the largest, or 1/127 if they are fast), and a few float32 roundings of sums as large as the group
+ * can make them.
  */
 static double error_of(const struct problem *p, const float *w, const float *x, int integers,
 	double start, float y)
@@ -87,7 +90,7 @@ static double error_of(const struct problem *p, const float *w, const float *x, 
 			wmax = fmax(wmax, fabsf(w[k]));
 			wsum += fabsf(w[k]);
 		}
-		allowed += amax * (1e-5 * wmax + (integers ? wsum / 65534 : 0));
+		allowed += amax * (1e-5 * wmax + (integers ? wsum / (fast ? 254 : 65534) : 0));
 	}
 	return fabs(y - want) / allowed;
 }
@@ -273,16 +276,44 @@ static void test_refusals(void)
 	ok(w == NULL, "and nothing is made");
 }
 
+static void test_activations(void)
+{
+	static const char *const names[] = { NULL, "exact", "fast" }, *const want[] = { "int16", "int16",
+		"int8" };
+	struct pfx_device_opts o = { .n_threads = 1 };
+	struct pfx_device_info info;
+	struct pfx_device *dev = NULL;
+	char err[200] = "";
+
+	for (int i = 0; i < 3; i++) {
+		o.activations = names[i];
+		if (ops->open(&dev, &o, err, sizeof(err)) != 0) {
+			abort();
+		}
+		ops->info(dev, &info);
+		ok(strcmp(info.activations, want[i]) == 0, "activations %s",
+			names[i] == NULL ? "(none)" : names[i]);
+		ops->close(dev);
+	}
+	o.activations = "int8";
+	ok(ops->open(&dev, &o, err, sizeof(err)) < 0 && strstr(err, "\"int8\"") != NULL,
+		"another name is refused: %s", err);
+}
+
 int main(void)
 {
 	struct pfx_rng rng = { pfx_rng_entropy() };
 
 	printf("# seed %llu\n", (unsigned long long)rng.state);
-	open_devices();
-	test_types(&rng);
-	test_shapes(&rng);
-	test_not_finite(&rng);
-	test_refusals();
-	close_devices();
+	for (fast = 0; fast < 2; fast++) {
+		open_devices_of(fast ? "fast" : "exact");
+		printf("# activations %s\n", fast ? "fast" : "exact");
+		test_types(&rng);
+		test_shapes(&rng);
+		test_not_finite(&rng);
+		test_refusals();
+		close_devices();
+	}
+	test_activations();
 	return tap_done();
 }

@@ -86,6 +86,12 @@ static void split(int16_t *v, uint32_t k)
 	}
 }
 
+/* avx512 has the products with one byte. */
+static void bytes(int16_t *v, uint32_t k)
+{
+	pfx_variant_avx512.bytes(v, k);
+}
+
 /* The thread's scratch while the rows go by. */
 struct work {
 	__m512i weights[STRETCH][K_ROWS]; /* 16 outputs x 4 k in a vector */
@@ -114,7 +120,6 @@ static inline void unpack_group(const struct pfx_part *p, const uint8_t *tile, u
 	__m512i w[K_ROWS])
 {
 	const __m512i low = _mm512_set1_epi8(15), eight = _mm512_set1_epi8(8);
-	const __m512i first = _mm512_set1_epi32(0xffff);
 
 	if (p->code == PFX_CODE_I8) {
 		for (int j = 0; j < 8; j++) {
@@ -130,11 +135,8 @@ static inline void unpack_group(const struct pfx_part *p, const uint8_t *tile, u
 			a = _mm512_sub_epi8(_mm512_xor_si512(a, eight), eight);
 			b = _mm512_sub_epi8(_mm512_xor_si512(b, eight), eight);
 		}
-		/* k of the eight: a has 0 1 4 5 then, b has 2 3 6 7. */
-		a = in_order(a);
-		b = in_order(b);
-		w[2 * j] = _mm512_or_si512(_mm512_and_si512(a, first), _mm512_slli_epi32(b, 16));
-		w[2 * j + 1] = _mm512_or_si512(_mm512_srli_epi32(a, 16), _mm512_andnot_si512(first, b));
+		w[2 * j] = in_order(a);
+		w[2 * j + 1] = in_order(b);
 	}
 }
 
@@ -295,6 +297,8 @@ const struct pfx_variant pfx_variant_amx = {
 	.name = "amx",
 	.usable = usable,
 	.split_rows = ROWS,
+	.bytes_rows = PFX_BYTES_ROWS,
+	.bytes = bytes,
 	.split = split,
 	.quantise = quantise,
 	.gemm = gemm,

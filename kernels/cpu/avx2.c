@@ -56,7 +56,9 @@ _Static_assert(sizeof(struct work) <= PFX_GEMM_SCRATCH, "fits the scratch of a t
 static inline __attribute__((always_inline)) __m256i unpack_pair(const enum pfx_code code,
 	const uint8_t *codes, int j, int half)
 {
-	int each = code == PFX_CODE_I8 ? 2 : 4, in = j % each;
+	int each = code == PFX_CODE_I8 ? 2 : 4;
+	/* The place of the pair in its word. */
+	int in = code == PFX_CODE_I8 ? j % 2 : j % 2 * 2 + j % 4 / 2;
 	__m256i x = _mm256_loadu_si256((const __m256i *)(codes + j / each * 64 + half * 32));
 
 	if (code == PFX_CODE_I8) {

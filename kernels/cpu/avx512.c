@@ -6,6 +6,9 @@
  * With many rows the weights of two tiles and a stretch of k are unpacked to words in the
  * thread's scratch, which then sits in the L1 while all rows go by in blocks of ROWS_MAX. With
  * few rows they are unpacked in registers, once for all rows: that is bound by reading them.
+ *
+ * Fast activations have 8 bits; with many rows they meet bytes of weights in vpdpbusd, which sums
+ * fours. It wants one side unsigned: that is v + 128, and a sum starts at -128 * (sum of weights).
  */
 #include "config.h"
 
@@ -36,7 +39,9 @@ TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
 
 #define FEW_ROWS 4u      /* up to here weights are unpacked in registers */
 #define STRETCH 10u      /* groups of k that are unpacked at a time: 20 KiB for two tiles */
+#define STRETCH_BYTES 18u /* and 18 KiB */
 #define GROUP_VECTORS 16 /* pairs of k in a group */
+#define BYTE_VECTORS 8   /* fours of k */
 
 static inline __m512i load_words(const void *p)
 {
@@ -59,18 +64,64 @@ static inline __attribute__((always_inline)) void unpack_group(const enum pfx_co
 		UNROLL for (int j = 0; j < 4; j++) {
 			__m512i x = load_words(codes + 64 * j);
 			w[4 * j] = _mm512_and_si512(x, low);
-			w[4 * j + 1] = _mm512_and_si512(_mm512_srli_epi16(x, 4), low);
-			w[4 * j + 2] = _mm512_and_si512(_mm512_srli_epi16(x, 8), low);
+			w[4 * j + 1] = _mm512_and_si512(_mm512_srli_epi16(x, 8), low);
+			w[4 * j + 2] = _mm512_and_si512(_mm512_srli_epi16(x, 4), low);
 			w[4 * j + 3] = _mm512_srli_epi16(x, 12);
 		}
 	} else {
 		UNROLL for (int j = 0; j < 4; j++) {
 			__m512i x = load_words(codes + 64 * j);
 			w[4 * j] = _mm512_srai_epi16(_mm512_slli_epi16(x, 12), 12);
-			w[4 * j + 1] = _mm512_srai_epi16(_mm512_slli_epi16(x, 8), 12);
-			w[4 * j + 2] = _mm512_srai_epi16(_mm512_slli_epi16(x, 4), 12);
+			w[4 * j + 1] = _mm512_srai_epi16(_mm512_slli_epi16(x, 4), 12);
+			w[4 * j + 2] = _mm512_srai_epi16(_mm512_slli_epi16(x, 8), 12);
 			w[4 * j + 3] = _mm512_srai_epi16(x, 12);
 		}
+	}
+}
+
+/* A group's 8 vectors of fours as signed bytes, and what the sums of its halves start at. */
+static void unpack_bytes(enum pfx_code code, const uint8_t *codes, __m512i w[BYTE_VECTORS],
+	__m512i start[2])
+{
+	const __m512i low = _mm512_set1_epi8(15), eight = _mm512_set1_epi8(8);
+	const __m512i offset = _mm512_set1_epi8(-128);
+
+	for (int j = 0; j < 8 && code == PFX_CODE_I8; j++) {
+		w[j] = load_words(codes + 64 * j);
+	}
+	for (int j = 0; j < 4 && code != PFX_CODE_I8; j++) {
+		__m512i x = load_words(codes + 64 * j);
+		__m512i a = _mm512_and_si512(x, low), b = _mm512_and_si512(_mm512_srli_epi16(x, 4), low);
+
+		if (code == PFX_CODE_I4) {
+			a = _mm512_sub_epi8(_mm512_xor_si512(a, eight), eight);
+			b = _mm512_sub_epi8(_mm512_xor_si512(b, eight), eight);
+		}
+		w[2 * j] = a;
+		w[2 * j + 1] = b;
+	}
+	for (int h = 0; h < 2; h++) {
+		__m512i sum = _mm512_setzero_si512();
+
+		for (int j = 4 * h; j < 4 * h + 4; j++) {
+			sum = _mm512_dpbusd_epi32(sum, offset, w[j]);
+		}
+		start[h] = _mm512_sub_epi32(_mm512_setzero_si512(), sum);
+	}
+}
+
+/* A row's words, at most 127, become bytes v + 128, each four in the order of pack.c: 0 2 1 3. */
+static void bytes(int16_t *v, uint32_t k)
+{
+	const __m256i places = _mm256_broadcastsi128_si256(
+		_mm_set_epi8(15, 13, 14, 12, 11, 9, 10, 8, 7, 5, 6, 4, 3, 1, 2, 0));
+	uint8_t *to = (uint8_t *)v;
+
+	for (uint32_t i = 0; i < k; i += PFX_GROUP, to += PFX_GROUP) {
+		__m256i x = _mm512_cvtepi16_epi8(_mm512_loadu_si512(v + i));
+
+		x = _mm256_xor_si256(_mm256_shuffle_epi8(x, places), _mm256_set1_epi8(-128));
+		_mm256_storeu_si256((__m256i *)to, x);
 	}
 }
 
@@ -80,8 +131,8 @@ static inline v16 load_scale(const struct pfx_part *p, const uint8_t *at, size_t
 		v_load((const float *)at + i * PFX_TILE);
 }
 
-/* A pair of activations, the same for all outputs. */
-static inline __m512i pair(const int16_t *v)
+/* A pair of activations (or four of one byte), the same for all outputs. */
+static inline __m512i pair(const void *v)
 {
 	int32_t both;
 
@@ -156,9 +207,13 @@ static inline __attribute__((always_inline)) void few_rows(const struct pfx_gemm
 
 /* The thread's scratch while many rows go by. */
 struct work {
-	__m512i words[STRETCH][GROUP_VECTORS][2]; /* two tiles side by side */
-	v16 scales[STRETCH][2][2];                /* [group][half][tile] */
-	v16 mins[STRETCH][2];
+	union {                                       /* two tiles side by side */
+		__m512i words[STRETCH][GROUP_VECTORS][2];
+		__m512i bytes[STRETCH_BYTES][BYTE_VECTORS][2];
+	};
+	__m512i start[STRETCH_BYTES][2][2];           /* [group][half][tile] */
+	v16 scales[STRETCH_BYTES][2][2];
+	v16 mins[STRETCH_BYTES][2];
 	v16 acc[PFX_GEMM_ROWS][2];
 	/* Of the tiles after these two: what is still to be prefetched, lines at a time. */
 	const uint8_t *next, *end;
@@ -166,33 +221,44 @@ struct work {
 };
 _Static_assert(sizeof(struct work) <= PFX_GEMM_SCRATCH, "fits the scratch of a thread");
 
-/* Groups [g0, g0 + n) of one tile to column c; no tile: zeros. */
+static void unpack_words(const struct pfx_part *p, const uint8_t *t, uint32_t group,
+	__m512i w[GROUP_VECTORS])
+{
+	if (p->code == PFX_CODE_I8) {
+		unpack_group(PFX_CODE_I8, t + (size_t)group * 512, w);
+	} else if (p->code == PFX_CODE_U4) {
+		unpack_group(PFX_CODE_U4, t + (size_t)group * 256, w);
+	} else {
+		unpack_group(PFX_CODE_I4, t + (size_t)group * 256, w);
+	}
+}
+
+/* Groups [g0, g0 + n) of one tile to column c, as words or bytes. */
 static void unpack_tile(struct work *work, const struct pfx_part *p, uint32_t tile, uint32_t c,
-	uint32_t g0, uint32_t n)
+	uint32_t g0, uint32_t n, int as_bytes)
 {
 	const uint8_t *t = pfx_tile_at(p, tile);
-	__m512i w[GROUP_VECTORS];
+	__m512i w[GROUP_VECTORS], start[2];
 
 	for (uint32_t i = 0; i < n; i++) {
-		if (tile >= p->n_tiles) {
-			for (int j = 0; j < GROUP_VECTORS; j++) {
-				work->words[i][j][c] = _mm512_setzero_si512();
+		if (as_bytes) {
+			size_t bytes = p->code == PFX_CODE_I8 ? 512 : 256;
+			unpack_bytes(p->code, t + (g0 + i) * bytes, w, start);
+			for (int j = 0; j < BYTE_VECTORS; j++) {
+				work->bytes[i][j][c] = w[j];
 			}
-			work->scales[i][0][c] = work->scales[i][1][c] = work->mins[i][c] = v_zero();
-			continue;
-		}
-		if (p->code == PFX_CODE_I8) {
-			unpack_group(PFX_CODE_I8, t + (size_t)(g0 + i) * 512, w);
-		} else if (p->code == PFX_CODE_U4) {
-			unpack_group(PFX_CODE_U4, t + (size_t)(g0 + i) * 256, w);
+			work->start[i][1][c] = start[1];
+			work->start[i][0][c] = p->n_scales == 2 ? start[0] :
+				_mm512_add_epi32(start[0], start[1]);
 		} else {
-			unpack_group(PFX_CODE_I4, t + (size_t)(g0 + i) * 256, w);
-		}
-		UNROLL for (int j = 0; j < GROUP_VECTORS; j++) {
-			work->words[i][j][c] = w[j];
+			unpack_words(p, t, g0 + i, w);
+			UNROLL for (int j = 0; j < GROUP_VECTORS; j++) {
+				work->words[i][j][c] = w[j];
+			}
 		}
 		for (uint32_t h = 0; h < p->n_scales; h++) {
-			work->scales[i][h][c] = load_scale(p, t + p->scales_at, (size_t)(g0 + i) * p->n_scales + h);
+			work->scales[i][h][c] =
+				load_scale(p, t + p->scales_at, (size_t)(g0 + i) * p->n_scales + h);
 		}
 		if (p->has_min) {
 			work->mins[i][c] = load_scale(p, t + p->mins_at, g0 + i);
@@ -200,22 +266,40 @@ static void unpack_tile(struct work *work, const struct pfx_part *p, uint32_t ti
 	}
 }
 
-/* Pairs [from, to) of a group, which share one scale, for rows x two tiles. */
-static inline __attribute__((always_inline)) void add_pairs(v16 acc[ROWS_MAX][2], const int rows,
-	const int from, const int to, const __m512i words[GROUP_VECTORS][2], const v16 scale[2],
-	const int16_t *const x[ROWS_MAX], const float *const s[ROWS_MAX])
+/* Column c when there is no second tile. */
+static void clear_tile(struct work *work, uint32_t c, uint32_t n, int as_bytes)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		for (int j = 0; j < (as_bytes ? BYTE_VECTORS : GROUP_VECTORS); j++) {
+			*(as_bytes ? &work->bytes[i][j][c] : &work->words[i][j][c]) = _mm512_setzero_si512();
+		}
+		work->start[i][0][c] = work->start[i][1][c] = _mm512_setzero_si512();
+		work->scales[i][0][c] = work->scales[i][1][c] = work->mins[i][c] = v_zero();
+	}
+}
+
+/* Vectors [from, to) of a group, which share one scale, for rows x two tiles. */
+static inline __attribute__((always_inline)) void add_vectors(v16 acc[ROWS_MAX][2], const int rows,
+	const int as_bytes, const int from, const int to, const __m512i (*codes)[2],
+	const __m512i start[2], const v16 scale[2], const uint8_t *const x[ROWS_MAX],
+	const float *const s[ROWS_MAX])
 {
 	__m512i dot[ROWS_MAX][2];
 
 	UNROLL for (int j = from; j < to; j++) {
-		__m512i w0 = words[j][0], w1 = words[j][1];
+		__m512i w0 = codes[j][0], w1 = codes[j][1];
 		UNROLL for (int r = 0; r < rows; r++) {
-			__m512i xv = pair(x[r] + 2 * j);
-			/* The first one starts the sum: no zeroes to be made. */
-			dot[r][0] = j == from ? _mm512_madd_epi16(w0, xv) :
-				_mm512_dpwssd_epi32(dot[r][0], w0, xv);
-			dot[r][1] = j == from ? _mm512_madd_epi16(w1, xv) :
-				_mm512_dpwssd_epi32(dot[r][1], w1, xv);
+			__m512i xv = pair(x[r] + 4 * j);
+			if (as_bytes) {
+				dot[r][0] = _mm512_dpbusd_epi32(j == from ? start[0] : dot[r][0], xv, w0);
+				dot[r][1] = _mm512_dpbusd_epi32(j == from ? start[1] : dot[r][1], xv, w1);
+			} else {
+				/* The first one starts the sum: no zeroes to be made. */
+				dot[r][0] = j == from ? _mm512_madd_epi16(w0, xv) :
+					_mm512_dpwssd_epi32(dot[r][0], w0, xv);
+				dot[r][1] = j == from ? _mm512_madd_epi16(w1, xv) :
+					_mm512_dpwssd_epi32(dot[r][1], w1, xv);
+			}
 		}
 	}
 	UNROLL for (int r = 0; r < rows; r++) {
@@ -225,18 +309,25 @@ static inline __attribute__((always_inline)) void add_pairs(v16 acc[ROWS_MAX][2]
 	}
 }
 
+/* How the groups of a product are: all of it is known to the compiler in each copy of a loop. */
+struct kind {
+	int as_bytes, n_scales, has_min;
+};
+
 /* rows x two tiles over the groups [g0, g0 + n) that are unpacked. */
 static inline __attribute__((always_inline)) void many_block(const struct pfx_gemm *g,
-	struct work *work, const int rows, const int n_scales, const int has_min, uint32_t row,
-	uint32_t at, uint32_t g0, uint32_t n)
+	struct work *work, const int rows, const struct kind kind, uint32_t row, uint32_t at,
+	uint32_t g0, uint32_t n)
 {
 	const uint32_t groups = g->k / PFX_GROUP;
-	const int16_t *x[ROWS_MAX];
+	const size_t group_bytes = PFX_GROUP * (kind.as_bytes ? 1 : 2);
+	const int vectors = kind.as_bytes ? BYTE_VECTORS : GROUP_VECTORS;
+	const uint8_t *x[ROWS_MAX];
 	const float *s[ROWS_MAX]; /* scales and sums of the row */
 	v16 acc[ROWS_MAX][2];
 
 	UNROLL for (int r = 0; r < rows; r++) {
-		x[r] = g->q.v + (size_t)(row + (uint32_t)r) * g->k + (size_t)g0 * PFX_GROUP;
+		x[r] = (const uint8_t *)(g->q.v + (size_t)(row + (uint32_t)r) * g->k) + g0 * group_bytes;
 		s[r] = g->q.s + ((size_t)(row + (uint32_t)r) * groups + g0) * 2;
 		/* Pointers for each row, not offsets worked out for each load. */
 		__asm__("" : "+r"(x[r]), "+r"(s[r]));
@@ -244,13 +335,14 @@ static inline __attribute__((always_inline)) void many_block(const struct pfx_ge
 		acc[r][1] = g0 == 0 ? v_zero() : work->acc[at + (uint32_t)r][1];
 	}
 	for (uint32_t i = 0; i < n; i++) {
-		if (n_scales == 1) {
-			add_pairs(acc, rows, 0, 16, work->words[i], work->scales[i][0], x, s);
-		} else {
-			add_pairs(acc, rows, 0, 8, work->words[i], work->scales[i][0], x, s);
-			add_pairs(acc, rows, 8, 16, work->words[i], work->scales[i][1], x, s);
+		const __m512i (*codes)[2] = kind.as_bytes ? work->bytes[i] : work->words[i];
+
+		UNROLL for (int h = 0; h < kind.n_scales; h++) {
+			add_vectors(acc, rows, kind.as_bytes, h * vectors / kind.n_scales,
+				(h + 1) * vectors / kind.n_scales, codes, work->start[i][h],
+				work->scales[i][h], x, s);
 		}
-		if (has_min) {
+		if (kind.has_min) {
 			v16 m0 = work->mins[i][0], m1 = work->mins[i][1];
 			UNROLL for (int r = 0; r < rows; r++) {
 				v16 sum = v_set1(s[r][1]);
@@ -259,7 +351,7 @@ static inline __attribute__((always_inline)) void many_block(const struct pfx_ge
 			}
 		}
 		UNROLL for (int r = 0; r < rows; r++) {
-			x[r] += PFX_GROUP;
+			x[r] += group_bytes;
 			s[r] += 2;
 		}
 	}
@@ -269,7 +361,7 @@ static inline __attribute__((always_inline)) void many_block(const struct pfx_ge
 	}
 }
 
-/* Outputs of rows that all groups went into, while the next rows are worked on: stores take time. */
+/* Outputs of rows that have had all groups, while the next rows go by: stores take time. */
 static void put_rows(const struct pfx_gemm *g, const struct pfx_part *p, const struct work *work,
 	uint32_t tile, uint32_t row0, uint32_t at, uint32_t rows)
 {
@@ -297,8 +389,8 @@ static inline void prefetch(const struct pfx_gemm *g, const struct pfx_part *p, 
 }
 
 static inline __attribute__((always_inline)) void many_stretch(const struct pfx_gemm *g,
-	const struct pfx_part *p, struct work *work, const int n_scales, const int has_min,
-	uint32_t tile, uint32_t row0, uint32_t n_rows, uint32_t g0, uint32_t n)
+	const struct pfx_part *p, struct work *work, const struct kind kind, uint32_t tile,
+	uint32_t row0, uint32_t n_rows, uint32_t g0, uint32_t n)
 {
 	int last = g0 + n == p->n_groups;
 	uint32_t rows;
@@ -311,22 +403,22 @@ static inline __attribute__((always_inline)) void many_stretch(const struct pfx_
 		prefetch(g, p, work, tile, row0 + at, rows, last);
 		switch (rows) {
 		case 1:
-			many_block(g, work, 1, n_scales, has_min, row0 + at, at, g0, n);
+			many_block(g, work, 1, kind, row0 + at, at, g0, n);
 			break;
 		case 2:
-			many_block(g, work, 2, n_scales, has_min, row0 + at, at, g0, n);
+			many_block(g, work, 2, kind, row0 + at, at, g0, n);
 			break;
 		case 3:
-			many_block(g, work, 3, n_scales, has_min, row0 + at, at, g0, n);
+			many_block(g, work, 3, kind, row0 + at, at, g0, n);
 			break;
 		case 4:
-			many_block(g, work, 4, n_scales, has_min, row0 + at, at, g0, n);
+			many_block(g, work, 4, kind, row0 + at, at, g0, n);
 			break;
 		case 5:
-			many_block(g, work, 5, n_scales, has_min, row0 + at, at, g0, n);
+			many_block(g, work, 5, kind, row0 + at, at, g0, n);
 			break;
 		default:
-			many_block(g, work, 6, n_scales, has_min, row0 + at, at, g0, n);
+			many_block(g, work, 6, kind, row0 + at, at, g0, n);
 		}
 		if (last) {
 			put_rows(g, p, work, tile, row0, at, rows);
@@ -334,11 +426,25 @@ static inline __attribute__((always_inline)) void many_stretch(const struct pfx_
 	}
 }
 
+static inline __attribute__((always_inline)) void many_kind(const struct pfx_gemm *g,
+	const struct pfx_part *p, struct work *work, const int as_bytes, uint32_t tile, uint32_t row0,
+	uint32_t n_rows, uint32_t g0, uint32_t n)
+{
+	if (p->n_scales == 2) {
+		many_stretch(g, p, work, (struct kind){ as_bytes, 2, 0 }, tile, row0, n_rows, g0, n);
+	} else if (p->has_min) {
+		many_stretch(g, p, work, (struct kind){ as_bytes, 1, 1 }, tile, row0, n_rows, g0, n);
+	} else {
+		many_stretch(g, p, work, (struct kind){ as_bytes, 1, 0 }, tile, row0, n_rows, g0, n);
+	}
+}
+
 /* Two tiles x many rows; the task goes on to end_tile. */
 static void many_rows(const struct pfx_gemm *g, const struct pfx_part *p, uint32_t tile,
 	uint32_t end_tile, uint32_t row0, uint32_t n_rows, struct work *work)
 {
-	uint32_t n_stretches = (p->n_groups + STRETCH - 1) / STRETCH;
+	uint32_t most = g->bytes ? STRETCH_BYTES : STRETCH;
+	uint32_t n_stretches = (p->n_groups + most - 1) / most;
 	uint32_t each = (p->n_groups + n_stretches - 1) / n_stretches;
 	uint32_t n_blocks = n_stretches * ((n_rows + ROWS_MAX - 1) / ROWS_MAX);
 
@@ -347,14 +453,16 @@ static void many_rows(const struct pfx_gemm *g, const struct pfx_part *p, uint32
 	work->lines_each = (uint32_t)(2 * p->tile_bytes / 64) / n_blocks + 1;
 	for (uint32_t g0 = 0; g0 < p->n_groups; g0 += each) {
 		uint32_t n = p->n_groups - g0 < each ? p->n_groups - g0 : each;
-		unpack_tile(work, p, tile, 0, g0, n);
-		unpack_tile(work, p, tile + 1, 1, g0, n);
-		if (p->n_scales == 2) {
-			many_stretch(g, p, work, 2, 0, tile, row0, n_rows, g0, n);
-		} else if (p->has_min) {
-			many_stretch(g, p, work, 1, 1, tile, row0, n_rows, g0, n);
+		unpack_tile(work, p, tile, 0, g0, n, g->bytes);
+		if (tile + 1 < p->n_tiles) {
+			unpack_tile(work, p, tile + 1, 1, g0, n, g->bytes);
 		} else {
-			many_stretch(g, p, work, 1, 0, tile, row0, n_rows, g0, n);
+			clear_tile(work, 1, n, g->bytes);
+		}
+		if (g->bytes) {
+			many_kind(g, p, work, 1, tile, row0, n_rows, g0, n);
+		} else {
+			many_kind(g, p, work, 0, tile, row0, n_rows, g0, n);
 		}
 	}
 }
@@ -367,7 +475,7 @@ static void gemm(const struct pfx_gemm *g, const struct pfx_part *p, uint32_t ti
 	PFX_ASSERT(n_rows <= PFX_GEMM_ROWS && tile0 % 2 == 0);
 	if (p->n_groups == 0) {
 		gemm_floats(g, p, tile0, n_tiles, row0, n_rows);
-	} else if (n_rows > FEW_ROWS) {
+	} else if (g->bytes || n_rows > FEW_ROWS) {
 		for (uint32_t t = tile0; t < end; t += 2) {
 			many_rows(g, p, t, end, row0, n_rows, scratch);
 		}
@@ -385,6 +493,8 @@ TARGET_END
 const struct pfx_variant pfx_variant_avx512 = {
 	.name = "avx512",
 	.usable = usable,
+	.bytes_rows = PFX_BYTES_ROWS,
+	.bytes = bytes,
 	.quantise = quantise,
 	.gemm = gemm,
 	.rmsnorm = rmsnorm,

@@ -57,10 +57,14 @@ static inline const uint8_t *pfx_tile_at(const struct pfx_part *p, uint32_t tile
 }
 
 /*
- * Rows of activations as products with integer weights see them: v = round(x / s), |v| <=
- * 32767, one s for 32 elements of a row; sum = s * (sum of v). A group whose largest element
- * is below 1e-30 counts as zero; one that holds an infinity or NaN has s = NaN.
+ * Rows of activations as products with integer weights see them: v = round(x / s), of at most
+ * PFX_TOP_EXACT or PFX_TOP_FAST, one s for 32 elements of a row; sum = s * (sum of v). A group
+ * whose largest element is below 1e-30 counts as zero; one that holds an infinity or NaN has
+ * s = NaN.
  */
+#define PFX_TOP_EXACT 32767.0f
+#define PFX_TOP_FAST 127.0f
+
 struct pfx_quant {
 	int16_t *v;  /* [rows][k] */
 	float *s;    /* [rows][k/32][2]: s, then sum */
@@ -72,12 +76,14 @@ struct pfx_gemm {
 	uint32_t n_rows, k, n; /* n: outputs of all parts */
 	const float *x;        /* [n_rows][k] */
 	struct pfx_quant q;    /* when a part has integers */
-	int split;             /* q.v went through the variant's split */
+	int split, bytes;      /* q.v went through the variant's function of that name */
 	const float *bias;     /* [n] or NULL */
 	int add;
 	float *y; /* [n_rows][n] */
 };
 
+/* Fewer rows wait for the weights to come, whatever the products. */
+#define PFX_BYTES_ROWS 5u
 /* Bytes of a thread's own memory that gemm may use, whatever the shapes. */
 #define PFX_GEMM_SCRATCH (128u * 1024u)
 /* Most rows that one call of a variant's gemm is given. */
@@ -109,13 +115,14 @@ struct pfx_variant {
 	const char *name;
 	int (*usable)(void); /* can this CPU and system run it? */
 
-	void (*quantise)(const float *x, uint32_t k, int16_t *v, float *s);
+	void (*quantise)(const float *x, uint32_t k, float top, int16_t *v, float *s);
 	/*
-	 * Products of so many rows or more, of groups with one scale, have each row's v rearranged by
-	 * split; 0: none has.
+	 * Exact products of so many rows or more, of groups with one scale, have each row's v rearranged
+	 * by split; fast ones by bytes; 0: none has.
 	 */
-	uint32_t split_rows;
+	uint32_t split_rows, bytes_rows;
 	void (*split)(int16_t *v, uint32_t k);
+	void (*bytes)(int16_t *v, uint32_t k);
 	/* Rows [row0, row0 + n_rows) of the outputs of tiles [tile0, tile0 + n_tiles) of a part. */
 	void (*gemm)(const struct pfx_gemm *g, const struct pfx_part *p, uint32_t tile0,
 		uint32_t n_tiles, uint32_t row0, uint32_t n_rows, void *scratch);
@@ -187,6 +194,7 @@ struct pfx_device {
 	const struct pfx_variant *variant;
 	struct pfx_pool *pool;
 	uint32_t n_threads;
+	int fast; /* activations of 8 bits */
 	const struct pfx_batch *batch; /* between begin and sync */
 	struct pfx_rope rope;
 	struct pfx_plan plan;

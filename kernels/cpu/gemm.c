@@ -14,6 +14,7 @@
 struct job {
 	struct pfx_device *dev;
 	struct pfx_gemm g;
+	void (*arrange)(int16_t *v, uint32_t k); /* split, bytes or NULL */
 	uint32_t rows_each, n_row_runs, tiles_each;
 };
 
@@ -41,14 +42,15 @@ static void quantise_rows(void *arg, uint32_t task, uint32_t thread)
 	const struct job *job = arg;
 	const struct pfx_gemm *g = &job->g;
 	uint32_t groups = g->k / PFX_GROUP, end = (task + 1) * QUANT_ROWS;
+	float top = job->dev->fast ? PFX_TOP_FAST : PFX_TOP_EXACT;
 
 	for (uint32_t i = task * QUANT_ROWS; i < end && i < g->n_rows; i++) {
 		int16_t *v = g->q.v + (size_t)i * g->k;
 
-		job->dev->variant->quantise(g->x + (size_t)i * g->k, g->k, v,
+		job->dev->variant->quantise(g->x + (size_t)i * g->k, g->k, top, v,
 			g->q.s + (size_t)i * groups * 2);
-		if (g->split) {
-			job->dev->variant->split(v, g->k);
+		if (job->arrange != NULL) {
+			job->arrange(v, g->k);
 		}
 	}
 }
@@ -107,8 +109,10 @@ static uint32_t cut(struct job *job)
 int pfx_cpu_matmul(struct pfx_device *dev, const struct pfx_weight *w, const struct pfx_mem *x,
 	uint32_t row0, uint32_t n_rows, const struct pfx_weight *bias, int add, struct pfx_mem *y)
 {
+	const struct pfx_variant *variant = dev->variant;
 	struct job job = { .dev = dev };
-	int integers = 0, split = dev->variant->split_rows > 0 && n_rows >= dev->variant->split_rows, e;
+	int integers = 0, split = !dev->fast && variant->split_rows > 0 && n_rows >= variant->split_rows;
+	int bytes = dev->fast && variant->bytes_rows > 0 && n_rows >= variant->bytes_rows, e;
 
 	PFX_ASSERT(w->n_parts != 0);
 	PFX_ASSERT(((size_t)row0 + n_rows) * w->k * sizeof(float) <= x->bytes);
@@ -136,10 +140,12 @@ int pfx_cpu_matmul(struct pfx_device *dev, const struct pfx_weight *w, const str
 		.x = x->data + (size_t)row0 * w->k,
 		.q = dev->quant,
 		.split = split,
+		.bytes = bytes,
 		.bias = bias == NULL ? NULL : bias->base,
 		.add = add,
 		.y = y->data,
 	};
+	job.arrange = split ? variant->split : bytes ? variant->bytes : NULL;
 	if (integers) {
 		pfx_pool_run(dev->pool, quantise_rows, &job, (n_rows + QUANT_ROWS - 1) / QUANT_ROWS);
 	}

@@ -68,10 +68,15 @@ static int cpu_open(struct pfx_device **out, const struct pfx_device_opts *opts,
 	size_t errlen)
 {
 	const struct pfx_variant *variant = pick_variant(opts->kernels, err, errlen);
+	const char *activations = opts->activations == NULL ? "exact" : opts->activations;
 	struct pfx_device *dev;
 
 	if (variant == NULL) {
 		return PFX_E_UNSUPPORTED;
+	}
+	if (strcmp(activations, "exact") != 0 && strcmp(activations, "fast") != 0) {
+		return pfx_fail(PFX_E_UNSUPPORTED, err, errlen,
+			"activations \"%s\": unknown; one of \"exact\", \"fast\"", activations);
 	}
 	dev = pfx_calloc(1, sizeof(*dev));
 	if (dev == NULL) {
@@ -83,6 +88,7 @@ static int cpu_open(struct pfx_device **out, const struct pfx_device_opts *opts,
 		return pfx_fail(e, err, errlen, "cpu: cannot start threads: %s", pfx_strerror(e));
 	}
 	dev->variant = variant;
+	dev->fast = strcmp(activations, "fast") == 0;
 	dev->n_threads = pfx_pool_threads(dev->pool);
 	pfx_debug("kernels", "cpu backend kernels=%s threads=%u", variant->name, dev->n_threads);
 	*out = dev;
@@ -94,7 +100,7 @@ static void cpu_info(const struct pfx_device *dev, struct pfx_device_info *out)
 	*out = (struct pfx_device_info){
 		.backend = "cpu",
 		.kernels = dev->variant->name,
-		.activations = "int16",
+		.activations = dev->fast ? "int8" : "int16",
 		.arithmetic = ARITHMETIC,
 		.n_threads = dev->n_threads,
 	};

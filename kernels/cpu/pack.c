@@ -2,10 +2,11 @@
  * Packing: a matrix's parts become tiles of 16 outputs, laid out so that one 64-byte vector
  * holds a pair of neighbouring k for each of the 16 outputs, as two 16-bit words.
  *
- * Pair p (0..15) of a group holds k = 2p and 2p + 1. U4 and I4 keep four pairs in one word,
- * as nibbles from the lowest up: vector j of a group (j < 4) holds pairs 4j..4j+3. I8
- * keeps two pairs, as bytes: vector j (j < 8) holds pairs 2j and 2j+1. So a shift and a
- * mask of a vector give the words of one pair, which is what vpdpwssd (vpmaddwd) eats.
+ * Pair p (0..15) of a group holds k = 2p and 2p + 1. I8 keeps two pairs in one word, as bytes:
+ * vector j of a group (j < 8) holds pairs 2j and 2j+1. U4 and I4 keep four, as nibbles: vector j
+ * (j < 4) holds pairs 4j and 4j+1 in the low nibbles of the bytes, 4j+2 and 4j+3 in the high ones.
+ * So a shift and a mask of a vector give the words of one pair, which is what vpdpwssd (vpmaddwd)
+ * eats, or the bytes of two, which are four k in the order 0 2 1 3, for vpdpbusd.
  */
 #include "config.h"
 
@@ -76,8 +77,8 @@ static size_t code_at(enum pfx_code code, uint32_t lane, uint32_t kk, uint32_t *
 		*shift = 0;
 		return (size_t)pair / 2 * 64 + lane * 4 + word * 2 + pair % 2;
 	}
-	*shift = pair % 2 * 4;
-	return (size_t)pair / 4 * 64 + lane * 4 + word * 2 + pair % 4 / 2;
+	*shift = pair % 4 / 2 * 4;
+	return (size_t)pair / 4 * 64 + lane * 4 + word * 2 + pair % 2;
 }
 
 static size_t group_bytes(enum pfx_code code)

@@ -51,7 +51,7 @@ static float sum_lanes(float s[PFX_TILE])
 	return s[0];
 }
 
-static void quantise_group(const float *x, int16_t *v, float *s)
+static void quantise_group(const float *x, float top, int16_t *v, float *s)
 {
 	uint32_t bits, max = 0;
 	int32_t total = 0;
@@ -68,19 +68,19 @@ static void quantise_group(const float *x, int16_t *v, float *s)
 		s[0] = s[1] = max >= 0x7f800000u ? NAN : 0;
 		return;
 	}
-	inv = 32767.0f / amax;
+	inv = top / amax;
 	for (uint32_t i = 0; i < PFX_GROUP; i++) {
 		v[i] = (int16_t)rintf(x[i] * inv);
 		total += v[i];
 	}
-	s[0] = amax / 32767.0f;
+	s[0] = amax / top;
 	s[1] = s[0] * (float)total;
 }
 
-static void quantise(const float *x, uint32_t k, int16_t *v, float *s)
+static void quantise(const float *x, uint32_t k, float top, int16_t *v, float *s)
 {
 	for (uint32_t g = 0; g < k / PFX_GROUP; g++) {
-		quantise_group(x + g * PFX_GROUP, v + g * PFX_GROUP, s + 2 * g);
+		quantise_group(x + g * PFX_GROUP, top, v + g * PFX_GROUP, s + 2 * g);
 	}
 }
 

@@ -25,7 +25,7 @@ static inline v16 v_exp2(v16 x)
 	return v_exp2_low(v_min(v_set1(PFX_EXP2_MAX), x));
 }
 
-static void quantise(const float *x, uint32_t k, int16_t *v, float *s)
+static void quantise(const float *x, uint32_t k, float top, int16_t *v, float *s)
 {
 	for (uint32_t g = 0; g < k / PFX_GROUP; g++, x += PFX_GROUP, v += PFX_GROUP, s += 2) {
 		uint32_t max = v_amax_bits(x);
@@ -36,8 +36,8 @@ static void quantise(const float *x, uint32_t k, int16_t *v, float *s)
 			s[0] = s[1] = max >= 0x7f800000u ? NAN : 0;
 			continue;
 		}
-		s[0] = amax / 32767.0f;
-		s[1] = s[0] * (float)v_round32(x, 32767.0f / amax, v);
+		s[0] = amax / top;
+		s[1] = s[0] * (float)v_round32(x, top / amax, v);
 	}
 }
 
