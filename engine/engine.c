@@ -165,6 +165,7 @@ static int open_model(struct pfx_engine *e, const struct pfx_gguf *g, char *err,
 	struct pfx_model_opts opts = {
 		.backend = e->opts.backend != NULL ? e->opts.backend : "auto",
 		.kernels = e->opts.kernels != NULL ? e->opts.kernels : "auto",
+		.activations = e->opts.activations,
 		.n_threads = e->opts.n_threads,
 		.pin_threads = e->opts.pin_threads,
 		.block_tokens = e->opts.block_tokens,

@@ -43,6 +43,7 @@ enum pfx_eviction {
 struct pfx_engine_opts {
 	const char *model_path;
 	const char *backend, *kernels;  /* NULL: "auto" */
+	const char *activations;        /* "exact" or "fast"; NULL: "exact" */
 	uint32_t n_threads;             /* 0: one per core */
 	int pin_threads;                /* each that computes stays on a core of its own */
 	uint64_t device_memory;         /* KV bytes; 0: 1 GiB */

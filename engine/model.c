@@ -107,7 +107,7 @@ static int open_activations(struct pfx_model *m, char *err, size_t errlen)
 static int open_model(struct pfx_model *m, const struct pfx_gguf *g,
 	const struct pfx_model_opts *o, char *err, size_t errlen)
 {
-	struct pfx_device_opts dev_opts = { o->kernels, o->n_threads, o->pin_threads };
+	struct pfx_device_opts dev_opts = { o->kernels, o->n_threads, o->pin_threads, o->activations };
 	const struct pfx_arch *arch = NULL;
 	int rc = check_opts(o, err, errlen);
 

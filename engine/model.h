@@ -29,6 +29,7 @@ struct pfx_model_config {
 struct pfx_model_opts {
 	const char *backend;     /* auto, cpu, cuda */
 	const char *kernels;     /* auto, avx512, avx2, reference */
+	const char *activations; /* exact, fast; NULL: exact */
 	uint32_t n_threads;
 	int pin_threads;
 	uint32_t block_tokens;

@@ -1,7 +1,8 @@
 /*
  * How fast the forward pass is, beside what this machine can do:
  *
- *     bench_model [--json] [--quick] [--threads N] [--kernels NAME] MODEL
+ *     bench_model [--json] [--quick] [--threads N] [--kernels NAME]
+ *         [--activations exact|fast] MODEL
  *
  * A step is taken alone, without the engine around it; tests/bench_cpu.py puts both together, and
  * other servers beside them. Best of some runs, since the machine may be shared. The share of
@@ -201,19 +202,23 @@ struct limits {
 static void measure_limits(struct limits *l)
 {
 	static const struct {
-		const char *kernels;
+		const char *kernels, *activations;
 		enum pfx_peak_kind product, attention;
 		double uses;
 	} peaks[] = {
 		/* An activation of 16 bits is two of 8. */
-		{ "amx", PFX_PEAK_TILE_INT8, PFX_PEAK_FMA_512, 2 },
-		{ "avx512", PFX_PEAK_INT16_512, PFX_PEAK_FMA_512, 1 },
-		{ "avx2", PFX_PEAK_INT16_256, PFX_PEAK_FMA_256, 1 },
+		{ "amx", "int16", PFX_PEAK_TILE_INT8, PFX_PEAK_FMA_512, 2 },
+		{ "amx", "int8", PFX_PEAK_INT8_512, PFX_PEAK_FMA_512, 1 },
+		{ "avx512", "int16", PFX_PEAK_INT16_512, PFX_PEAK_FMA_512, 1 },
+		{ "avx512", "int8", PFX_PEAK_INT8_512, PFX_PEAK_FMA_512, 1 },
+		{ "avx2", "int16", PFX_PEAK_INT16_256, PFX_PEAK_FMA_256, 1 },
+		{ "avx2", "int8", PFX_PEAK_INT16_256, PFX_PEAK_FMA_256, 1 },
 	};
 
 	memset(l, 0, sizeof(*l));
 	for (size_t i = 0; i < sizeof(peaks) / sizeof(peaks[0]); i++) {
-		if (strcmp(device.kernels, peaks[i].kernels) == 0) {
+		if (strcmp(device.kernels, peaks[i].kernels) == 0 &&
+			strcmp(device.activations, peaks[i].activations) == 0) {
 			pfx_machine_peak(peaks[i].product, device.n_threads, &l->product);
 			pfx_machine_peak(peaks[i].attention, device.n_threads, &l->attention);
 			l->product_uses = peaks[i].uses;
@@ -334,7 +339,8 @@ int main(int argc, char **argv)
 {
 	static const struct option options[] = { { "json", no_argument, NULL, 'j' },
 		{ "quick", no_argument, NULL, 'q' }, { "threads", required_argument, NULL, 't' },
-		{ "kernels", required_argument, NULL, 'k' }, { 0 } };
+		{ "kernels", required_argument, NULL, 'k' },
+		{ "activations", required_argument, NULL, 'a' }, { 0 } };
 	struct pfx_test_model_opts opts = { .n_threads = 2, .block_tokens = BLOCK_TOKENS,
 		.rows_max = CHUNK, .out_rows_max = SHARERS,
 		.n_blocks = (LONG + (SEQS - 1) * SHORT + SHARERS * (SHORT - SHARED)) / BLOCK_TOKENS };
@@ -347,13 +353,14 @@ int main(int argc, char **argv)
 		quick |= o == 'q';
 		opts.n_threads = o == 't' ? (uint32_t)atoi(optarg) : opts.n_threads;
 		opts.kernels = o == 'k' ? optarg : opts.kernels;
+		opts.activations = o == 'a' ? optarg : opts.activations;
 		if (o == '?') {
 			return 2;
 		}
 	}
 	if (optind + 1 != argc) {
 		fprintf(stderr, "usage: bench_model [--json] [--quick] [--threads N] [--kernels NAME] "
-			"MODEL\n");
+			"[--activations exact|fast] MODEL\n");
 		return 2;
 	}
 	open_model(argv[optind], &opts);

@@ -16,6 +16,7 @@ const char *pfx_test_model_path(const char **why);
 
 struct pfx_test_model_opts {
 	const char *kernels; /* NULL: auto */
+	const char *activations; /* NULL: exact */
 	/* Zeros take 1, 16, 512, 512, 64. */
 	uint32_t n_threads, block_tokens, rows_max, out_rows_max, n_blocks;
 };

@@ -37,7 +37,7 @@ def refused(name, word, *args, **kw):
 
 rc, out, err = run("--help", model=False)
 same((rc, err), (0, ""), "--help")
-for name in ("model listen http backend kernels threads pin-threads device-memory host-memory store store-size "
+for name in ("model listen http backend kernels activations threads pin-threads device-memory host-memory store store-size "
              "save store-replace chunk-tokens step-ms max-requests context chat-template template-time keys config "
              "log-level").split():
     ok("--%s" % name in out, "--help tells of --" + name)
@@ -50,6 +50,7 @@ refused("a stray word", "stray", "stray")
 for arg, good, bad in (
         ("--backend", ["auto", "cpu"], ["gpu", ""]),
         ("--kernels", ["auto", "amx", "avx512", "avx2", "reference"], ["sse"]),
+        ("--activations", ["exact", "fast"], ["int8", ""]),
         ("--threads", ["0", "4"], ["-1", "x", "1.5", "99999", "4 "]),
         ("--pin-threads", ["on", "off"], ["", "yes", "2"]),
         ("--device-memory", ["1", "64M", "1g", "2T"], ["0", "-1", "1X", "1MB", "", "99999999999G"]),

@@ -108,6 +108,7 @@ static int open_engine(struct pfx_engine **e, const struct pfx_settings *s, char
 		.model_path = s->model,
 		.backend = s->backend,
 		.kernels = s->kernels,
+		.activations = s->activations,
 		.n_threads = s->threads,
 		.pin_threads = strcmp(s->pin_threads, "on") == 0,
 		.device_memory = s->device_memory,

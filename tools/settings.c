@@ -48,6 +48,8 @@ static const struct setting {
 		"Where it runs: auto, cpu or cuda" },
 	{ "kernels", "NAME", "auto|amx|avx512|avx2|reference", WORD, G_MODEL, AT(kernels), 0, 0, "auto",
 		"Which variant of the CPU's kernels: auto, amx, avx512, avx2 or reference" },
+	{ "activations", "NAME", "exact|fast", WORD, G_MODEL, AT(activations), 0, 0, "exact",
+		"What quantised weights are multiplied with: exact (16 bits) or fast (8 bits)" },
 	{ "threads", "N", NULL, U32, G_MODEL, AT(threads), 0, 4096, NULL,
 		"Threads that compute; 0 is one a core" },
 	{ "pin-threads", "WHAT", "off|on", WORD, G_MODEL, AT(pin_threads), 0, 0, "off",
@@ -544,6 +546,7 @@ void pfx_settings_free(struct pfx_settings *s)
 	pfx_free(s->listen);
 	pfx_free(s->backend);
 	pfx_free(s->kernels);
+	pfx_free(s->activations);
 	pfx_free(s->chat_template);
 	pfx_free(s->store);
 	pfx_free(s->save);
