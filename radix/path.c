@@ -246,8 +246,10 @@ int pfx_path_reserve(struct pfx_path *path, uint32_t upto, struct pfx_block_copy
 		path->n_tree = at;
 		cache->copied_blocks++;
 	}
-	while (path->n_blocks < want) {
-		path->table[path->n_blocks++] = pfx_pool_take(pfx_path_device(path), PFX_BLOCK_FILLING);
+	if (path->n_blocks < want) {
+		pfx_pool_take_all(pfx_path_device(path), path->table + path->n_blocks,
+			want - path->n_blocks, PFX_BLOCK_FILLING);
+		path->n_blocks = want;
 	}
 	return 0;
 }

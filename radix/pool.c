@@ -62,6 +62,23 @@ static void change(struct pfx_pool *pool, pfx_block_t block, enum pfx_block_stat
 	pool->state[block] = to;
 }
 
+/* What `change` does, of many: each is asserted, and they are counted at once. */
+static void change_all(struct pfx_pool *pool, const pfx_block_t *blocks, uint32_t n,
+	enum pfx_block_state from, enum pfx_block_state to)
+{
+	uint8_t *states = pool->state;
+	uint32_t n_states = pool->n;
+
+	PFX_ASSERT(pfx_pool_may(from, to));
+	for (uint32_t i = 0; i < n; i++) {
+		PFX_ASSERT(blocks[i] < n_states);
+		PFX_ASSERT(states[blocks[i]] == from);
+		states[blocks[i]] = (uint8_t)to;
+	}
+	pool->count[from] -= n;
+	pool->count[to] += n;
+}
+
 pfx_block_t pfx_pool_take(struct pfx_pool *pool, enum pfx_block_state state)
 {
 	pfx_block_t block;
@@ -72,10 +89,30 @@ pfx_block_t pfx_pool_take(struct pfx_pool *pool, enum pfx_block_state state)
 	return block;
 }
 
+void pfx_pool_take_all(struct pfx_pool *pool, pfx_block_t *blocks, uint32_t n,
+	enum pfx_block_state state)
+{
+	const pfx_block_t *top = pool->free + pool->count[PFX_BLOCK_FREE];
+
+	PFX_ASSERT(pool->count[PFX_BLOCK_FREE] >= n);
+	for (uint32_t i = 0; i < n; i++) {
+		blocks[i] = *--top;
+	}
+	change_all(pool, blocks, n, PFX_BLOCK_FREE, state);
+}
+
 void pfx_pool_move(struct pfx_pool *pool, pfx_block_t block, enum pfx_block_state to)
 {
 	PFX_ASSERT(to != PFX_BLOCK_FREE && to != PFX_BLOCK_LEAVING);
 	change(pool, block, to);
+}
+
+void pfx_pool_move_all(struct pfx_pool *pool, const pfx_block_t *blocks, uint32_t n,
+	enum pfx_block_state from, enum pfx_block_state to)
+{
+	PFX_ASSERT(to != PFX_BLOCK_FREE && to != PFX_BLOCK_LEAVING);
+	PFX_ASSERT(from != PFX_BLOCK_FREE);
+	change_all(pool, blocks, n, from, to);
 }
 
 static void make_free(struct pfx_pool *pool, pfx_block_t block)

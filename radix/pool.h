@@ -34,9 +34,14 @@ void pfx_pool_fini(struct pfx_pool *pool);
 
 /* A free block for `state` (FILLING or ARRIVING). There must be one: see count. */
 pfx_block_t pfx_pool_take(struct pfx_pool *pool, enum pfx_block_state state);
+void pfx_pool_take_all(struct pfx_pool *pool, pfx_block_t *blocks, uint32_t n,
+	enum pfx_block_state state);
 /* May a block go from one state to the other? */
 int pfx_pool_may(enum pfx_block_state from, enum pfx_block_state to);
 void pfx_pool_move(struct pfx_pool *pool, pfx_block_t block, enum pfx_block_state to);
+/* The same of many, which are all in state `from`. */
+void pfx_pool_move_all(struct pfx_pool *pool, const pfx_block_t *blocks, uint32_t n,
+	enum pfx_block_state from, enum pfx_block_state to);
 /* Its owner lets go: it is free, or LEAVING while copies hold it. */
 void pfx_pool_release(struct pfx_pool *pool, pfx_block_t block);
 void pfx_pool_hold(struct pfx_pool *pool, pfx_block_t block);

@@ -91,13 +91,13 @@ static void give_blocks(struct pfx_path *path, struct pfx_node *x, const uint32_
 	struct pfx_cache *cache = path->cache;
 	uint32_t end = pfx_node_end(x);
 	uint32_t first = pfx_blocks_for(cache, end);
+	uint32_t more = pfx_blocks_for(cache, upto) - first;
 
-	for (uint32_t i = first; i < pfx_blocks_for(cache, upto); i++) {
-		pfx_pool_move(pfx_path_device(path), path->table[i], PFX_BLOCK_READY);
-	}
+	pfx_pool_move_all(pfx_path_device(path), path->table + first, more, PFX_BLOCK_FILLING,
+		PFX_BLOCK_READY);
 	if (pfx_path_policy(path)->ops->born != NULL) {
-		pfx_path_policy(path)->ops->born(pfx_path_policy(path), path->table + first,
-			pfx_blocks_for(cache, upto) - first, cache->clock);
+		pfx_path_policy(path)->ops->born(pfx_path_policy(path), path->table + first, more,
+			cache->clock);
 	}
 	pfx_node_append(cache, x, tokens + end, upto - end, path->table + first);
 	if (cache->save == PFX_SAVE_ALL) {

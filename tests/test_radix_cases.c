@@ -180,6 +180,26 @@ static void take_from_none(void)
 	pfx_pool_take(&pool, PFX_BLOCK_FILLING);
 }
 
+static void take_too_many(void)
+{
+	struct pfx_pool pool;
+	pfx_block_t blocks[3];
+
+	pfx_pool_init(&pool, 2);
+	pfx_pool_take_all(&pool, blocks, 3, PFX_BLOCK_FILLING);
+}
+
+static void publish_one_twice(void)
+{
+	struct pfx_pool pool;
+	pfx_block_t blocks[2];
+
+	pfx_pool_init(&pool, 2);
+	pfx_pool_take_all(&pool, blocks, 2, PFX_BLOCK_FILLING);
+	blocks[1] = blocks[0];
+	pfx_pool_move_all(&pool, blocks, 2, PFX_BLOCK_FILLING, PFX_BLOCK_READY);
+}
+
 static void close_twice(void)
 {
 	struct pfx_path *path;
@@ -221,6 +241,8 @@ static void test_pool(void)
 	ok(aborts(release_twice), "a second release of a block is refused");
 	ok(aborts(release_in_copy), "a block that a copy holds is not released twice");
 	ok(aborts(take_from_none), "no block is taken out of nothing");
+	ok(aborts(take_too_many), "nor more than there are at once");
+	ok(aborts(publish_one_twice), "of many that are published none is there twice");
 	ok(aborts(close_twice), "a pin is not given back twice");
 }
 
