@@ -204,18 +204,23 @@ static void adapt_hit(struct pfx_evict *evict, const pfx_block_t *blocks, uint32
 	}
 }
 
-static void adapt_filled(struct pfx_evict *evict, pfx_block_t block, uint64_t digest)
+static void adapt_filled(struct pfx_evict *evict, const pfx_block_t *blocks,
+	const uint64_t *digests, uint32_t n)
 {
 	struct pfx_adapt *a = evict->adapt;
-	struct pfx_record forgotten;
-	uint32_t r = pfx_past_arrive(&a->past, digest, block, &forgotten);
 
-	a->blocks[block].record = r;
-	end_wait(a, &forgotten, 0);
-	if (r != PFX_RECORD_NONE) {
-		end_wait(a, &a->past.records[r], 1);
-		a->behind += a->past.records[r].in_lru;
-		pfx_past_hold(&a->past, r);
+	pfx_past_expect(&a->past, digests, n);
+	for (uint32_t i = 0; i < n; i++) {
+		struct pfx_record forgotten;
+		uint32_t r = pfx_past_arrive(&a->past, digests[i], blocks[i], &forgotten);
+
+		a->blocks[blocks[i]].record = r;
+		end_wait(a, &forgotten, 0);
+		if (r != PFX_RECORD_NONE) {
+			end_wait(a, &a->past.records[r], 1);
+			a->behind += a->past.records[r].in_lru;
+			pfx_past_hold(&a->past, r);
+		}
 	}
 }
 

@@ -53,8 +53,9 @@ struct pfx_policy_ops {
 
 	/* These blocks, in the order of a prefix, got their first tokens from a path. */
 	void (*born)(struct pfx_evict *evict, const pfx_block_t *blocks, uint32_t n, uint64_t clock);
-	/* A block in the tree is full now and ends the prefix of this digest. */
-	void (*filled)(struct pfx_evict *evict, pfx_block_t block, uint64_t digest);
+	/* These blocks in the tree are full now; each ends the prefix of its digest. */
+	void (*filled)(struct pfx_evict *evict, const pfx_block_t *blocks, const uint64_t *digests,
+		uint32_t n);
 	/* A path was opened on these, or, from the second time on, followed on to more. */
 	void (*hit)(struct pfx_evict *evict, const pfx_block_t *blocks, uint32_t n);
 	/* A path that held these lets go. Its reply was so many tokens long. */

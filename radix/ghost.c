@@ -2,13 +2,15 @@
 
 #include <errno.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "base/alloc.h"
 #include "base/rng.h"
 
-#define M 0x9e3779b97f4a7c15ull
-#define M_INVERSE 0xf1de83e19937733dull
-_Static_assert(M * M_INVERSE == 1, "a step of the digest can be undone");
+/* Of what stands alone at the end; odd. */
+#define ALONE 0xd1342543de82ef95ull
 
 /* 128k entries: 1 MB, and a pool of 32k blocks turned over twice. */
 #define SETS_MAX 16384u
@@ -22,6 +24,9 @@ int pfx_ghosts_init(struct pfx_ghosts *ghosts, uint32_t n_blocks)
 		ghosts->n_sets *= 2;
 	}
 	ghosts->added = 0;
+#if defined(__x86_64__)
+	ghosts->avx2 = __builtin_cpu_supports("avx2") != 0;
+#endif
 	ghosts->set = pfx_aligned_alloc(64, ghosts->n_sets * PFX_GHOST_WAYS * sizeof(uint64_t));
 	ghosts->when = pfx_calloc(ghosts->n_sets * PFX_GHOST_WAYS, sizeof(*ghosts->when));
 	if (ghosts->set == NULL || ghosts->when == NULL) {
@@ -29,7 +34,8 @@ int pfx_ghosts_init(struct pfx_ghosts *ghosts, uint32_t n_blocks)
 	}
 	memset(ghosts->set, 0, ghosts->n_sets * PFX_GHOST_WAYS * sizeof(uint64_t));
 	for (uint32_t i = 0; i < 256; i++) {
-		ghosts->place[i] = pfx_rng_mix(0x67686f7374, i) | 1;
+		/* The top two bits are 10, so a token below 2^30 is added without a carry out. */
+		ghosts->place[i] = (uint32_t)(pfx_rng_mix(0x67686f7374, i) >> 34) | 1u << 31;
 	}
 	return 0;
 }
@@ -42,24 +48,96 @@ void pfx_ghosts_fini(struct pfx_ghosts *ghosts)
 	ghosts->when = NULL;
 }
 
+/* The tokens at an even place i and behind it; the one at i alone. */
+static uint64_t pair(const struct pfx_ghosts *ghosts, const uint32_t *tokens, uint32_t i)
+{
+	return (uint64_t)(tokens[i] + ghosts->place[i]) * (tokens[i + 1] + ghosts->place[i + 1]);
+}
+
+static uint64_t alone(const struct pfx_ghosts *ghosts, const uint32_t *tokens, uint32_t i)
+{
+	return (uint64_t)(tokens[i] + ghosts->place[i]) * ALONE;
+}
+
+/* Goes on from place i, an even one, h being of the tokens before. */
+static uint64_t hash_rest(const struct pfx_ghosts *ghosts, const uint32_t *tokens, uint32_t n,
+	uint32_t i, uint64_t h)
+{
+	for (; i + 2 <= n; i += 2) {
+		h += pair(ghosts, tokens, i);
+	}
+	return i < n ? h + alone(ghosts, tokens, i) : h;
+}
+
+#if defined(__x86_64__)
+/* Four pairs: each is 64 bits wide, and its tokens the halves of these. */
+__attribute__((target("avx2"))) static inline __m256i pairs(const struct pfx_ghosts *ghosts,
+	const uint32_t *tokens, uint32_t i)
+{
+	__m256i v = _mm256_add_epi32(_mm256_loadu_si256((const __m256i *)(tokens + i)),
+		_mm256_loadu_si256((const __m256i *)(ghosts->place + i)));
+
+	return _mm256_mul_epu32(v, _mm256_srli_epi64(v, 32));
+}
+
+__attribute__((target("avx2"))) static inline uint64_t hash_avx2(const struct pfx_ghosts *ghosts,
+	const uint32_t *tokens, uint32_t n)
+{
+	__m256i sum = _mm256_setzero_si256();
+	uint32_t i = 0;
+	uint64_t h;
+	__m128i two;
+
+	for (; i + 32 <= n; i += 32) {
+		__m256i a = _mm256_add_epi64(pairs(ghosts, tokens, i), pairs(ghosts, tokens, i + 8));
+		__m256i b = _mm256_add_epi64(pairs(ghosts, tokens, i + 16),
+			pairs(ghosts, tokens, i + 24));
+
+		sum = _mm256_add_epi64(sum, _mm256_add_epi64(a, b));
+	}
+	for (; i + 8 <= n; i += 8) {
+		sum = _mm256_add_epi64(sum, pairs(ghosts, tokens, i));
+	}
+	two = _mm_add_epi64(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+	h = (uint64_t)_mm_cvtsi128_si64(_mm_add_epi64(two, _mm_unpackhi_epi64(two, two)));
+	return i < n ? hash_rest(ghosts, tokens, n, i, h) : h;
+}
+
+__attribute__((target("avx2"))) static uint64_t chain_avx2(const struct pfx_ghosts *ghosts,
+	uint64_t digest, const uint32_t *tokens, uint32_t B, uint32_t n, uint64_t *each)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		digest = pfx_digest_step(digest, hash_avx2(ghosts, tokens + (size_t)i * B, B));
+		each[i] = digest;
+	}
+	return digest;
+}
+
+#endif
+
 uint64_t pfx_ghosts_hash(const struct pfx_ghosts *ghosts, const uint32_t *tokens, uint32_t n)
 {
-	uint64_t h = 0;
-
-	for (uint32_t i = 0; i < n; i++) {
-		h += pfx_ghosts_place(ghosts, tokens[i], i);
+#if defined(__x86_64__)
+	if (ghosts->avx2) {
+		return hash_avx2(ghosts, tokens, n);
 	}
-	return h;
+#endif
+	return hash_rest(ghosts, tokens, n, 0, 0);
 }
 
-uint64_t pfx_digest_step(uint64_t digest, uint64_t h)
+uint64_t pfx_ghosts_chain(const struct pfx_ghosts *ghosts, uint64_t digest, const uint32_t *tokens,
+	uint32_t B, uint32_t n, uint64_t *each)
 {
-	return (digest + h) * M;
-}
-
-uint64_t pfx_digest_back(uint64_t digest, uint64_t h)
-{
-	return digest * M_INVERSE - h;
+#if defined(__x86_64__)
+	if (ghosts->avx2) {
+		return chain_avx2(ghosts, digest, tokens, B, n, each);
+	}
+#endif
+	for (uint32_t i = 0; i < n; i++) {
+		digest = pfx_digest_step(digest, hash_rest(ghosts, tokens + (size_t)i * B, B, 0, 0));
+		each[i] = digest;
+	}
+	return digest;
 }
 
 /* Sums have weak low bits; the table is indexed with them. Never 0. */
@@ -123,15 +201,16 @@ void pfx_ghosts_add_hashed(struct pfx_ghosts *ghosts, uint64_t digest, uint64_t 
 int pfx_ghosts_know(const struct pfx_ghosts *ghosts, uint64_t digest, const uint32_t *tokens,
 	uint32_t from, uint32_t n, uint64_t now_ns, uint64_t *when_ns)
 {
-	uint64_t h = pfx_ghosts_hash(ghosts, tokens, from);
+	uint64_t h = pfx_ghosts_hash(ghosts, tokens, from & ~1u);
 
 	if (from == 0) {
-		return known(ghosts, key_of(digest, pfx_ghosts_place(ghosts, tokens[0], 0)), now_ns,
-			when_ns);
+		return known(ghosts, key_of(digest, alone(ghosts, tokens, 0)), now_ns, when_ns);
 	}
+	/* h is of the pairs before k. */
 	for (uint32_t k = from; k < n; k++) {
-		h += pfx_ghosts_place(ghosts, tokens[k], k);
-		if (known(ghosts, key_of(digest, h), now_ns, when_ns)) {
+		h += k & 1 ? pair(ghosts, tokens, k - 1) : 0;
+		if (known(ghosts, key_of(digest, k & 1 ? h : h + alone(ghosts, tokens, k)), now_ns,
+			when_ns)) {
 			return 1;
 		}
 	}

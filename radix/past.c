@@ -54,6 +54,20 @@ static uint32_t find(const struct pfx_past *p, uint64_t digest)
 	return at == 0 ? NONE : at - 1;
 }
 
+void pfx_past_expect(const struct pfx_past *p, const uint64_t *digests, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		__builtin_prefetch(bucket_of(p, digests[i]));
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t at = *bucket_of(p, digests[i]);
+
+		if (at != 0) {
+			__builtin_prefetch(&p->records[at - 1]);
+		}
+	}
+}
+
 static void unchain(struct pfx_past *p, uint32_t r)
 {
 	uint32_t *at = bucket_of(p, p->records[r].digest);

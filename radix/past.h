@@ -47,6 +47,11 @@ int pfx_past_open(struct pfx_past *p, uint32_t n_blocks);
 void pfx_past_close(struct pfx_past *p);
 
 /*
+ * Soon pfx_past_arrive will be asked for these. Each is somewhere in a table larger than any cache,
+ * so that they come together and not one after the other.
+ */
+void pfx_past_expect(const struct pfx_past *p, const uint64_t *digests, uint32_t n);
+/*
  * The block that ends the prefix of this digest is in the tree now. Its record, an old one if
  * it has one; PFX_RECORD_NONE when another block has it. *forgotten is what the record was
  * before it was taken for this one, if that one waited: else its waits is 0.

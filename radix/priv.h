@@ -154,6 +154,12 @@ void pfx_node_trim(struct pfx_cache *cache, struct pfx_node *x);
  */
 void pfx_node_append(struct pfx_cache *cache, struct pfx_node *x, const uint32_t *tokens,
 	uint32_t n, const pfx_block_t *blocks);
+/*
+ * Blocks [from, to) of x, which are full and stand behind the prefix of `digest`, have come to the
+ * device with these tokens: tells the policy. Returns the digest behind them.
+ */
+uint64_t pfx_node_filled(struct pfx_cache *cache, const struct pfx_node *x, uint32_t from,
+	uint32_t to, uint64_t digest);
 /* The memory alone. */
 void pfx_node_give_back(struct pfx_cache *cache, struct pfx_node *x);
 /* Releases the blocks and the memory. The node stands in no list and no treap. */

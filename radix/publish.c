@@ -32,13 +32,8 @@ static void tell_promoted(struct pfx_path *path, const struct pfx_node *x, uint3
 		evict->ops->born(evict, blocks + from, to - from, cache->clock);
 	}
 	if (evict->ops->filled != NULL && from < full) {
-		uint64_t digest = pfx_tree_digest(cache, x, x->start + (from << cache->shift));
-
-		for (uint32_t i = from; i < to && i < full; i++) {
-			digest = pfx_digest_step(digest, pfx_ghosts_hash(&cache->ghosts,
-				x->run + ((size_t)i << cache->shift), cache->block_tokens));
-			evict->ops->filled(evict, blocks[i], digest);
-		}
+		pfx_node_filled(cache, x, from, to < full ? to : full,
+			pfx_tree_digest(cache, x, x->start + (from << cache->shift)));
 	}
 }
 

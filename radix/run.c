@@ -122,32 +122,63 @@ uint64_t pfx_first_digest(const struct pfx_cache *cache, const struct pfx_node *
 		pfx_ghosts_hash(&cache->ghosts, x->run, cache->block_tokens));
 }
 
+/* Blocks are hashed, and told of to the policy, so many at a time at most. */
+#define FILL_BLOCKS 32u
+
+uint64_t pfx_node_filled(struct pfx_cache *cache, const struct pfx_node *x, uint32_t from,
+	uint32_t to, uint64_t digest)
+{
+	struct pfx_evict *evict = &cache->tier[PFX_TIER_DEVICE].evict;
+	uint64_t each[FILL_BLOCKS];
+
+	for (uint32_t n; from < to; from += n) {
+		n = to - from < FILL_BLOCKS ? to - from : FILL_BLOCKS;
+		digest = pfx_ghosts_chain(&cache->ghosts, digest, x->run + ((size_t)from << cache->shift),
+			cache->block_tokens, n, each);
+		if (evict->ops->filled != NULL) {
+			evict->ops->filled(evict, pfx_node_blocks(x, cache->shift) + from, each, n);
+		}
+	}
+	return digest;
+}
+
+/*
+ * Copies tokens behind those of x, some blocks at a time: these are hashed while the stores of
+ * their copy wait for memory (4 KB with blocks of 32, about what a processor has stored and not
+ * yet written out).
+ */
+static void append_tokens(struct pfx_cache *cache, struct pfx_node *x, const uint32_t *tokens,
+	uint32_t n)
+{
+	uint32_t most = FILL_BLOCKS << cache->shift;
+
+	while (n > 0) {
+		uint32_t full = x->n >> cache->shift;
+		uint32_t part = n < most ? n : most;
+
+		memcpy(x->run + x->n, tokens, part * sizeof(*tokens));
+		x->n += part;
+		x->digest = pfx_node_filled(cache, x, full, x->n >> cache->shift, x->digest);
+		tokens += part;
+		n -= part;
+	}
+}
+
 void pfx_node_append(struct pfx_cache *cache, struct pfx_node *x, const uint32_t *tokens,
 	uint32_t n, const pfx_block_t *blocks)
 {
-	const struct pfx_evict *evict = &cache->tier[PFX_TIER_DEVICE].evict;
 	uint32_t B = cache->block_tokens;
 	uint32_t old = pfx_node_n_blocks(x, cache->shift);
-	uint32_t full = x->n >> cache->shift;
 	uint32_t more = ((x->n + n + B - 1) >> cache->shift) - old;
-	int jumps = full == 0 && x->n > 0 && x->state == PFX_NODE_LINKED;
+	int jumps = x->n < B && x->n > 0 && x->state == PFX_NODE_LINKED;
 
 	PFX_ASSERT(old + more <= x->cap);
 	PFX_ASSERT(x->n_dev == old);
-	memcpy(x->run + x->n, tokens, (size_t)n * sizeof(*tokens));
 	if (more > 0) {
 		memcpy(pfx_node_blocks(x, cache->shift) + old, blocks, more * sizeof(*blocks));
 	}
-	x->n += n;
 	x->n_dev = x->n_mem = old + more;
-	for (; full < x->n >> cache->shift; full++) {
-		x->digest = pfx_digest_step(x->digest,
-			pfx_ghosts_hash(&cache->ghosts, x->run + ((size_t)full << cache->shift), B));
-		if (evict->ops->filled != NULL) {
-			evict->ops->filled(&cache->tier[PFX_TIER_DEVICE].evict,
-				pfx_node_blocks(x, cache->shift)[full], x->digest);
-		}
-	}
+	append_tokens(cache, x, tokens, n);
 	if (jumps && x->n >= B) {
 		pfx_jump_add(&cache->jump, x, pfx_first_digest(cache, x));
 	}

@@ -2,7 +2,8 @@
  * What the tree costs, at 10^3..10^7 cached tokens: a match of 8k tokens with everything in
  * the processor's caches and with the tree flushed out of them, insert, append, split and
  * evict, and memory. Beside each stands the cost of the bare copy or compare of as many
- * tokens, measured in the same run, in the same state of the caches.
+ * tokens, measured in the same run, in the same state of the caches. An append is of one token
+ * and of one block.
  *
  * bench_radix [TOKENS_MAX [PROMPT_TOKENS]]
  */
@@ -147,12 +148,27 @@ static double bench_match(int cold, double *limit)
 	return median(t, REPEAT);
 }
 
-/* Publishing a whole new prompt; the limit is to copy its tokens into memory that is as fresh. */
-static double bench_insert(double *limit)
+/* The bare copy of a prompt into a new piece of an arena. */
+static double copy_into(struct pfx_arena *arena, uint32_t **copy)
 {
-	double t[REPEAT], l[REPEAT];
+	uint64_t t0 = pfx_clock_ns();
+
+	*copy = pfx_arena_alloc(arena, prompt_tokens * sizeof(**copy));
+	PFX_ASSERT(*copy != NULL);
+	memcpy(*copy, scratch, prompt_tokens * sizeof(**copy));
+	return (double)(pfx_clock_ns() - t0);
+}
+
+/*
+ * Publishing a whole new prompt. The limits are to copy its tokens: *beside into the tree's own
+ * arena, right behind what was published, so that the memory is as fresh and as cold; *hot into
+ * a slab that the processor has just cleared, and so still has in its caches.
+ */
+static double bench_insert(double *beside, double *hot)
+{
+	double t[REPEAT], b[REPEAT], h[REPEAT];
 	struct pfx_arena fresh_memory;
-	uint32_t *copies[REPEAT];
+	uint32_t *copies[REPEAT][2];
 	static uint64_t fresh = 1ull << 40;
 
 	pfx_arena_init(&fresh_memory, (uint64_t)cache->tier[0].pool.n * B * sizeof(uint32_t));
@@ -160,7 +176,6 @@ static double bench_insert(double *limit)
 	for (int r = 0; r < REPEAT; r++) {
 		struct pfx_block_copy copy;
 		struct pfx_path *path;
-		uint32_t *other;
 		uint64_t t0;
 
 		make_prompt(scratch, fresh++);
@@ -170,48 +185,46 @@ static double bench_insert(double *limit)
 		PFX_ASSERT(pfx_path_publish(path, scratch, prompt_tokens) == 0);
 		t[r] = (double)(pfx_clock_ns() - t0);
 		pfx_path_close(path);
-		t0 = pfx_clock_ns();
-		other = pfx_arena_alloc(&fresh_memory, prompt_tokens * sizeof(*other));
-		PFX_ASSERT(other != NULL);
-		memcpy(other, scratch, prompt_tokens * sizeof(*other));
-		l[r] = (double)(pfx_clock_ns() - t0);
-		copies[r] = other;
+		b[r] = copy_into(&cache->arena, &copies[r][0]);
+		h[r] = copy_into(&fresh_memory, &copies[r][1]);
 	}
 	for (int r = 0; r < REPEAT; r++) {
-		pfx_arena_free(&fresh_memory, copies[r], prompt_tokens * sizeof(*scratch));
+		pfx_arena_free(&cache->arena, copies[r][0], prompt_tokens * sizeof(*scratch));
+		pfx_arena_free(&fresh_memory, copies[r][1], prompt_tokens * sizeof(*scratch));
 	}
 	pfx_arena_fini(&fresh_memory);
-	*limit = median(l, REPEAT);
+	*beside = median(b, REPEAT);
+	*hot = median(h, REPEAT);
 	return median(t, REPEAT);
 }
 
-/* A reply that grows by a token at a time: reserve and publish. */
-static double bench_append(void)
+/* A reply that grows behind a whole prompt by so many tokens at a time: reserve and publish. */
+static double bench_append(uint32_t by)
 {
 	static uint64_t fresh = 1ull << 41;
-	uint32_t each = 100, more = each * REPEAT, n = prompt_tokens;
-	uint32_t *tokens = pfx_xmalloc((n + more) * sizeof(*tokens));
-	struct pfx_block_copy copy;
-	struct pfx_path *path;
+	uint32_t each = 100, most = prompt_tokens + each * by;
+	uint32_t *tokens = pfx_xmalloc(most * sizeof(*tokens));
 	double t[REPEAT];
 
-	make_prompt(tokens, fresh++);
-	for (uint32_t i = 0; i < more; i++) {
-		tokens[n + i] = i;
-	}
-	insert(tokens, n);
-	PFX_ASSERT(pfx_path_open(cache, space, tokens, n, NULL, &path) == 0);
 	for (int r = 0; r < REPEAT; r++) {
-		uint64_t t0 = pfx_clock_ns();
+		struct pfx_block_copy copy;
+		struct pfx_path *path;
+		uint64_t t0;
 
-		for (uint32_t i = 0; i < each; i++) {
-			n++;
+		make_prompt(tokens, fresh++);
+		for (uint32_t i = prompt_tokens; i < most; i++) {
+			tokens[i] = i;
+		}
+		insert(tokens, prompt_tokens);
+		PFX_ASSERT(pfx_path_open(cache, space, tokens, prompt_tokens, NULL, &path) == 0);
+		t0 = pfx_clock_ns();
+		for (uint32_t n = prompt_tokens + by; n <= most; n += by) {
 			PFX_ASSERT(pfx_path_reserve(path, n, &copy) == 0);
 			PFX_ASSERT(pfx_path_publish(path, tokens, n) == 0);
 		}
 		t[r] = (double)(pfx_clock_ns() - t0) / each;
+		pfx_path_close(path);
 	}
-	pfx_path_close(path);
 	pfx_free(tokens);
 	return median(t, REPEAT);
 }
@@ -285,11 +298,11 @@ static void bench(uint64_t tokens)
 	struct pfx_cache_opts opts = { .block_tokens = B, .n_marks = 64 };
 	uint64_t n_prompts, held;
 	struct pfx_cache_stats s;
-	double hot, hot_limit, cold, cold_limit, add, add_limit, append, split, one, all;
+	double hot, hot_limit, cold, cold_limit, add, add_beside, add_hot, append, block, split, one, all;
 
 	/* Room for the prompts that the benches add. */
 	n_prompts = tokens / prompt_tokens > 0 ? tokens / prompt_tokens : 1;
-	opts.n_blocks = (uint32_t)((n_prompts + 4 * REPEAT + 8) * (prompt_tokens / B + 2) + 128);
+	opts.n_blocks = (uint32_t)((n_prompts + 5 * REPEAT + 8) * (prompt_tokens / B + 2) + 128);
 	PFX_ASSERT(pfx_cache_open(&cache, &opts) == 0);
 	PFX_ASSERT(pfx_cache_space(cache, "bench", 5, &space) == 0);
 	for (uint64_t i = 0; i < n_prompts; i++) {
@@ -301,15 +314,17 @@ static void bench(uint64_t tokens)
 	warm_space();
 	hot = bench_match(0, &hot_limit);
 	cold = bench_match(1, &cold_limit);
-	add = bench_insert(&add_limit);
-	append = bench_append();
+	add = bench_insert(&add_beside, &add_hot);
+	append = bench_append(1);
+	block = bench_append(B);
 	split = bench_split();
 	one = bench_evict(&all);
-	printf("%9llu %6llu %6.2f %6.2f | %8.0f %7.3f %8.0f | %8.0f %7.3f %8.0f | %8.0f %8.0f | %6.0f | %6.0f | "
-	       "%5.0f %5.0f\n",
+	printf("%9llu %6llu %6.2f %6.2f | %8.0f %7.3f %8.0f | %8.0f %7.3f %8.0f | %8.0f %8.0f %8.0f | "
+	       "%6.0f %6.0f | %6.0f | %5.0f %5.0f\n",
 		(unsigned long long)s.tokens, (unsigned long long)s.nodes,
-		(double)s.index_bytes / (double)s.tokens, (double)held / (double)s.tokens, hot, hot / prompt_tokens, hot_limit, cold,
-		cold / prompt_tokens, cold_limit, add, add_limit, append, split, one, all);
+		(double)s.index_bytes / (double)s.tokens, (double)held / (double)s.tokens, hot,
+		hot / prompt_tokens, hot_limit, cold, cold / prompt_tokens, cold_limit, add, add_beside,
+		add_hot, append, block, split, one, all);
 	fflush(stdout);
 	PFX_ASSERT(pfx_cache_check(cache, NULL, NULL) == 0);
 	pfx_cache_close(cache);
@@ -323,9 +338,9 @@ int main(int argc, char **argv)
 	scratch = pfx_xmalloc(longest * sizeof(*scratch));
 	printf("prompts of %u tokens, %u of them shared by all; ns, medians; block %d\n", longest, SYSTEM,
 		B);
-	printf("%9s %6s %6s %6s | %8s %7s %8s | %8s %7s %8s | %8s %8s | %6s | %6s | %5s %5s\n", "tokens",
-		"nodes", "B/tok", "held", "hot", "/token", "memcmp", "cold", "/token", "memcmp", "insert",
-		"memcpy", "append", "split", "evict", "bulk");
+	printf("%9s %6s %6s %6s | %8s %7s %8s | %8s %7s %8s | %8s %8s %8s | %6s %6s | %6s | %5s %5s\n",
+		"tokens", "nodes", "B/tok", "held", "hot", "/token", "memcmp", "cold", "/token", "memcmp",
+		"insert", "beside", "hot copy", "append", "block", "split", "evict", "bulk");
 	for (uint64_t n = 1000; n <= most; n *= 10) {
 		prompt_tokens = n < longest ? (uint32_t)n : longest;
 		bench(n);
