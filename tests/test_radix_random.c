@@ -852,8 +852,11 @@ static bool rejoin(struct mpath *p, struct cell *y, struct cell *z, uint32_t pos
 		return false;
 	}
 	if (pos < z->end) {
-		y->end = upto;
-		memcpy(y->tokens, p->tokens, upto * sizeof(*y->tokens));
+		/* Another path may have written more in it than this one reads. */
+		if (upto > y->end) {
+			y->end = upto;
+			memcpy(y->tokens, p->tokens, upto * sizeof(*y->tokens));
+		}
 		return true;
 	}
 	z->dev = y->dev;
