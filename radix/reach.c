@@ -124,7 +124,8 @@ static void retreat(struct pfx_path *path, struct pfx_node *x, uint32_t pos)
 		pfx_unpin_as_it_is(cache, old);
 	}
 	old = path->node;
-	if (old != NULL && !path->apart && path->in_tree > pos && below(old, x)) {
+	/* A path apart may hold it as well: it was told to keep to itself after it had published. */
+	if (old != NULL && path->in_tree > pos && below(old, x)) {
 		/* Its last block ends inside one of the tree's, which it could not take. */
 		PFX_ASSERT(path->n_tree <= pos >> cache->shift);
 		path->in_tree = pos;

@@ -388,6 +388,9 @@ static void one_step(bool failing)
 		int64_t len = pfx_path_follow(h->path, h->tokens, h->n);
 
 		must(len >= 0 || failing, "follow says %d", (int)len);
+	} else if (what < 60 && below(h->path->in_tree > h->path->n_tree * B ? 1 : 16) == 0) {
+		/* Any that ends inside a block of the tree's with a copy of its own, and few others. */
+		pfx_path_keep_private(h->path);
 	} else if (what < 60) {
 		pfx_path_forgo(h->path);
 	} else if (what < 78) {
