@@ -100,19 +100,38 @@ static void rotate_up(struct pfx_node *parent, struct pfx_node *x)
 	y->up = x;
 }
 
-void pfx_kids_insert(struct pfx_node *parent, struct pfx_node *x, uint32_t block_tokens)
+void pfx_kids_find(const struct pfx_node *parent, const uint32_t *q, uint32_t n,
+	uint32_t block_tokens, struct pfx_kids_place *at)
 {
-	struct pfx_node **slot = &parent->kids;
-	struct pfx_node *up = NULL;
+	struct pfx_node *x = parent->kids;
 
-	while (*slot != NULL) {
+	*at = (struct pfx_kids_place){ 0 };
+	while (x != NULL) {
 		uint32_t l;
-		int c = pfx_kids_compare(x->run, x->n, *slot, block_tokens, &l);
+		int c = pfx_kids_compare(q, n, x, block_tokens, &l);
 
-		PFX_ASSERT(c != 0);
-		up = *slot;
-		slot = c < 0 ? &up->left : &up->right;
+		at->up = x;
+		if (c > 0) {
+			at->before = x;
+			at->in_before = l;
+			x = x->right;
+			continue;
+		}
+		at->after = x;
+		at->in_after = l;
+		if (c == 0) {
+			return;
+		}
+		x = x->left;
 	}
+}
+
+void pfx_kids_put(struct pfx_node *parent, struct pfx_node *x, const struct pfx_kids_place *at)
+{
+	struct pfx_node *up = at->up;
+	struct pfx_node **slot = up == NULL ? &parent->kids : at->after == up ? &up->left : &up->right;
+
+	PFX_ASSERT(*slot == NULL);
 	*slot = x;
 	parent->n_kids++;
 	x->up = up;
@@ -120,6 +139,14 @@ void pfx_kids_insert(struct pfx_node *parent, struct pfx_node *x, uint32_t block
 	while (x->up != NULL && x->up->prio < x->prio) {
 		rotate_up(parent, x);
 	}
+}
+
+void pfx_kids_insert(struct pfx_node *parent, struct pfx_node *x, uint32_t block_tokens)
+{
+	struct pfx_kids_place at;
+
+	pfx_kids_find(parent, x->run, x->n, block_tokens, &at);
+	pfx_kids_put(parent, x, &at);
 }
 
 void pfx_kids_remove(struct pfx_node *parent, struct pfx_node *x)

@@ -20,6 +20,18 @@
 struct pfx_node *pfx_kids_best(const struct pfx_node *parent, const uint32_t *q, uint32_t n,
 	uint32_t block_tokens, uint32_t *common);
 
+/* A place between two neighbours among the children; either may be NULL. */
+struct pfx_kids_place {
+	struct pfx_node *before, *after;
+	struct pfx_node *up; /* whose left or right child in the treap is free there; NULL: no children */
+	uint32_t in_before, in_after; /* tokens in common with them, at most a block */
+};
+
+/* Where q[0..n) would stand. A child whose first block is just that is `after`. */
+void pfx_kids_find(const struct pfx_node *parent, const uint32_t *q, uint32_t n,
+	uint32_t block_tokens, struct pfx_kids_place *at);
+/* Puts x at the place that was found for its tokens. */
+void pfx_kids_put(struct pfx_node *parent, struct pfx_node *x, const struct pfx_kids_place *at);
 void pfx_kids_insert(struct pfx_node *parent, struct pfx_node *x, uint32_t block_tokens);
 void pfx_kids_remove(struct pfx_node *parent, struct pfx_node *x);
 /* Puts y, which has the same first block, in the place of x; they swap priorities. */

@@ -130,13 +130,21 @@ struct pfx_node *pfx_tree_next(const struct pfx_node *x)
 	return kid != NULL ? kid : pfx_tree_skip(x);
 }
 
-/* Into its parent's children, and out of them. */
-static void enter(struct pfx_cache *cache, struct pfx_node *x)
+/* Into its parent's children, at a place found for it or not, and out of them. */
+static void enter_at(struct pfx_cache *cache, struct pfx_node *x, const struct pfx_kids_place *at)
 {
-	pfx_kids_insert(x->parent, x, cache->block_tokens);
+	pfx_kids_put(x->parent, x, at);
 	if (x->n >= cache->block_tokens) {
 		pfx_jump_add(&cache->jump, x, pfx_first_digest(cache, x));
 	}
+}
+
+static void enter(struct pfx_cache *cache, struct pfx_node *x)
+{
+	struct pfx_kids_place at;
+
+	pfx_kids_find(x->parent, x->run, x->n, cache->block_tokens, &at);
+	enter_at(cache, x, &at);
 }
 
 static void leave(struct pfx_cache *cache, struct pfx_node *x)
@@ -359,21 +367,20 @@ static void make_redundant(struct pfx_cache *cache, struct pfx_node *x, struct p
 int pfx_tree_link(struct pfx_cache *cache, struct pfx_node *x)
 {
 	uint32_t first = x->n < cache->block_tokens ? x->n : cache->block_tokens;
-	uint32_t common;
-	struct pfx_node *near = pfx_kids_best(x->parent, x->run, first, cache->block_tokens, &common);
-	struct pfx_node *next;
+	struct pfx_kids_place at;
 
 	PFX_ASSERT(x->state != PFX_NODE_FLUSHED);
-	if (near != NULL && common == first) {
+	/* Beginnings come first: x's stands right before it, and what x begins right behind. */
+	pfx_kids_find(x->parent, x->run, x->n, cache->block_tokens, &at);
+	if (at.after != NULL && at.in_after == first) {
 		return 0;
 	}
 	if (x->state == PFX_NODE_LOOSE) {
 		pfx_node_tighten(cache, x);
 	}
-	enter(cache, x);
-	next = pfx_kids_next(x);
-	if (next != NULL && next->marks != PFX_MARK_NONE) {
-		pfx_marks_hand_over(&cache->marks, next, same_until(cache, x, next), x);
+	enter_at(cache, x, &at);
+	if (at.after != NULL && at.after->marks != PFX_MARK_NONE) {
+		pfx_marks_hand_over(&cache->marks, at.after, x->start + at.in_after, x);
 	}
 	cache->nodes++;
 	cache->tokens += x->n;
@@ -381,8 +388,8 @@ int pfx_tree_link(struct pfx_cache *cache, struct pfx_node *x)
 	if (pfx_node_held(x)) {
 		pfx_tally(cache, x, 1);
 	}
-	if (near != NULL && common == near->n) {
-		make_redundant(cache, near, x);
+	if (at.before != NULL && at.in_before == at.before->n) {
+		make_redundant(cache, at.before, x);
 	}
 	return 1;
 }
