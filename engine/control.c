@@ -22,7 +22,6 @@ static struct pfx_event *check(struct pfx_engine *e, const struct pfx_job *job)
 static struct pfx_event *(*const controls[])(struct pfx_engine *e, const struct pfx_job *job) = {
 	[PFX_JOB_STATS] = stats,
 	[PFX_JOB_CHECK] = check,
-	[PFX_JOB_EVICT] = pfx_control_evict,
 	[PFX_JOB_HITS] = pfx_view_hits,
 	[PFX_JOB_TOP] = pfx_view_top,
 };
@@ -30,6 +29,7 @@ static struct pfx_event *(*const controls[])(struct pfx_engine *e, const struct 
 /* These answer by themselves, now or in a later turn, and may want the prompt's tokens. */
 static void (*const controls_later[])(struct pfx_engine *e, struct pfx_request *r) = {
 	[PFX_JOB_FLUSH] = pfx_control_flush,
+	[PFX_JOB_EVICT] = pfx_control_evict,
 	[PFX_JOB_SAVE] = pfx_control_save,
 	[PFX_JOB_STORE] = pfx_control_store,
 	[PFX_JOB_TREE] = pfx_view_tree,

@@ -342,6 +342,7 @@ struct pfx_event {
 
 	/* FLUSHED */
 	uint32_t flushed_device, flushed_host, flushed_disk, in_use, flushed_leases;
+	uint32_t flushed_moving; /* not gone yet, since a copy or the store does not come to an end */
 	int durable; /* no restart brings any of it back */
 
 	void (*give_back)(struct pfx_event *ev); /* NULL: nobody wants it back */

@@ -62,7 +62,9 @@ struct pfx_request {
 	int closes;                  /* the session ends with this turn */
 	struct pfx_content *prefix;  /* what the job's prefix meant when it was submitted */
 	int replaced;                /* PREFIX_PUT */
-	struct pfx_event *answer;    /* FLUSH: told once the store has done its part */
+	struct pfx_event *answer;    /* FLUSH, EVICT: told once what it began has ended */
+	uint64_t asked_ns;           /* ... which began then, */
+	uint64_t spills_until, deletes_until; /* and has when so many are over; NOT_ORDERED: not yet */
 	size_t turn_bytes;           /* what the job brings to its session, about */
 	struct pfx_span *specials;   /* of text: where special tokens were read, for the session */
 	size_t n_specials;
@@ -408,8 +410,8 @@ void pfx_control_run(struct pfx_engine *e, struct pfx_request *r);
 /* The last event of one whose answer came later. Any thread; frees the request. */
 void pfx_control_answer(struct pfx_engine *e, struct pfx_request *r, struct pfx_event *ev);
 
-/* store_jobs.c: rows of control.c; all but the first answer by themselves. */
-struct pfx_event *pfx_control_evict(struct pfx_engine *e, const struct pfx_job *job);
+/* store_jobs.c: rows of control.c that answer by themselves. */
+void pfx_control_evict(struct pfx_engine *e, struct pfx_request *r);
 void pfx_control_flush(struct pfx_engine *e, struct pfx_request *r);
 void pfx_control_save(struct pfx_engine *e, struct pfx_request *r);
 void pfx_control_store(struct pfx_engine *e, struct pfx_request *r);

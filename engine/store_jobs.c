@@ -1,7 +1,6 @@
 /*
- * What operators ask of the slower tiers: evict, answered at once; flush and save, answered when
- * the store has written what they are about, or has done nothing for too long; and the store's
- * own chores, which take as long as reading it and run on a thread of their own, one at a time.
+ * What operators ask of the slower tiers: evict, flush and save, answered when what they are about
+ * is copied, deleted or written, or nothing of it has moved for too long; and the store's own chores, which take as long as reading it and run on a thread of their own, one at a time.
  */
 #include "engine/engine_priv.h"
 #include "engine/observe.h"
@@ -120,7 +119,7 @@ static int64_t how_many(const struct pfx_engine *e, const struct pfx_job *job)
 	return n < UINT32_MAX ? n : UINT32_MAX;
 }
 
-struct pfx_event *pfx_control_evict(struct pfx_engine *e, const struct pfx_job *job)
+static struct pfx_event *evict(struct pfx_engine *e, const struct pfx_job *job, int *out_tier)
 {
 	const json_t *name = json_object_get(job->args, "tier");
 	int tier = name == NULL ? PFX_TIER_DEVICE : tier_of(name);
@@ -139,6 +138,7 @@ struct pfx_event *pfx_control_evict(struct pfx_engine *e, const struct pfx_job *
 	if (open_space(e, job, &space, &ev) != 0) {
 		return ev;
 	}
+	*out_tier = tier;
 	gone = pfx_cache_evict(e->cache, (enum pfx_tier)tier, space, (uint32_t)n);
 	pfx_space_release(space);
 	pfx_cache_stats(e->cache, &stats);
@@ -191,6 +191,100 @@ static int is_stuck(const struct pfx_engine *e, uint64_t since_ns)
 	return pfx_clock_ns() - from > (uint64_t)e->opts.store_wait_ms * 1000000u;
 }
 
+/* ---- copies and deletions that somebody waits for ---- */
+
+#define NOT_ORDERED UINT64_MAX
+
+static uint64_t spills_over(const struct pfx_tiers *t)
+{
+	return t->spills + t->failed_spills;
+}
+
+static uint64_t deletes_over(const struct pfx_tiers *t)
+{
+	return t->deletes + t->failed_deletes;
+}
+
+/*
+ * Whether the copies and deletions are over that r waits for. What radix/ had to order when it
+ * came is among those in flight once all has been ordered, and both kinds end in their order:
+ * so nobody waits for what others begin later.
+ */
+static int is_over(const struct pfx_tiers *t, struct pfx_request *r)
+{
+	if (r->spills_until == NOT_ORDERED && t->all_spilled) {
+		r->spills_until = spills_over(t) + pfx_mover_in_flight(t->mover, PFX_ORDER_SPILL);
+	}
+	if (r->deletes_until == NOT_ORDERED && (t->all_deleted || t->store == NULL)) {
+		r->deletes_until = deletes_over(t) + pfx_mover_in_flight(t->mover, PFX_ORDER_DELETE);
+	}
+	return r->spills_until <= spills_over(t) && r->deletes_until <= deletes_over(t);
+}
+
+/* What r waits for has come no further for longer than one should wait. */
+static int is_late(const struct pfx_engine *e, const struct pfx_request *r)
+{
+	const struct pfx_tiers *t = &e->tiers;
+	uint64_t moved_ns = r->spills_until > spills_over(t) ? t->spilled_ns : t->moved_ns;
+	uint64_t from = r->asked_ns > moved_ns ? r->asked_ns : moved_ns;
+
+	return pfx_clock_ns() - from > (uint64_t)e->opts.store_wait_ms * 1000000u;
+}
+
+/* Blocks on their way out of the tier, for an answer that could not wait for their end. */
+static uint32_t still_moving(const struct pfx_engine *e, enum pfx_tier tier)
+{
+	struct pfx_cache_stats s;
+
+	pfx_cache_stats(e->cache, &s);
+	return s.tier[tier].moving;
+}
+
+static void answer_evict(struct pfx_engine *e, struct pfx_request *r, int is_done)
+{
+	struct pfx_event *ev = r->answer;
+	enum pfx_tier tier = r->deletes_until != 0 ? PFX_TIER_DISK : PFX_TIER_DEVICE;
+
+	r->answer = NULL;
+	json_object_set_new(ev->report, "moving", json_integer(is_done ? 0 : still_moving(e, tier)));
+	answer(e, r, ev);
+	e->progress++;
+}
+
+void pfx_control_evict(struct pfx_engine *e, struct pfx_request *r)
+{
+	int tier = PFX_TIER_DEVICE;
+	struct pfx_event *ev = evict(e, r->job, &tier);
+
+	if (ev->kind != PFX_EVENT_REPORT) {
+		answer(e, r, ev);
+		return;
+	}
+	r->answer = ev;
+	r->asked_ns = pfx_clock_ns();
+	/* What leaves host memory is on disk already, or gone. */
+	r->spills_until = tier == PFX_TIER_DEVICE ? NOT_ORDERED : 0;
+	r->deletes_until = tier == PFX_TIER_DISK ? NOT_ORDERED : 0;
+	if (e->tiers.mover == NULL || tier == PFX_TIER_HOST) {
+		answer_evict(e, r, 1);
+		return;
+	}
+	pfx_list_push_back(&e->tiers.evicting, &r->link);
+}
+
+static void evicting_turn(struct pfx_engine *e)
+{
+	pfx_list_for_safe(it, &e->tiers.evicting) {
+		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
+
+		if (is_over(&e->tiers, r)) {
+			answer_evict(e, r, 1);
+		} else if (is_late(e, r)) {
+			answer_evict(e, r, 0);
+		}
+	}
+}
+
 /* ---- flush ---- */
 
 static struct pfx_event *flush(struct pfx_engine *e, const struct pfx_job *job)
@@ -231,7 +325,6 @@ static struct pfx_event *flush(struct pfx_engine *e, const struct pfx_job *job)
 	ev->flushed_disk = flushed.blocks[PFX_TIER_DISK];
 	ev->in_use = flushed.in_use;
 	ev->flushed_leases = leases;
-	/* A store that is only read has its records again after a restart. */
 	ev->durable = e->tiers.store == NULL || e->tiers.writer != NULL;
 	return ev;
 }
@@ -241,11 +334,14 @@ void pfx_control_flush(struct pfx_engine *e, struct pfx_request *r)
 	struct pfx_tiers *t = &e->tiers;
 	struct pfx_event *ev = flush(e, r->job);
 
-	if (ev->kind != PFX_EVENT_FLUSHED || t->writer == NULL) {
+	if (ev->kind != PFX_EVENT_FLUSHED || t->mover == NULL) {
 		answer(e, r, ev);
 		return;
 	}
 	r->answer = ev;
+	r->asked_ns = pfx_clock_ns();
+	r->spills_until = NOT_ORDERED;
+	r->deletes_until = 0; /* the whole store is waited for, see below */
 	begin_waiting(t);
 	if (pfx_list_empty(&t->flushing)) {
 		t->failed_before = t->failed_deletes;
@@ -253,35 +349,43 @@ void pfx_control_flush(struct pfx_engine *e, struct pfx_request *r)
 	pfx_list_push_back(&t->flushing, &r->link);
 }
 
-static void answer_flushes(struct pfx_engine *e, int durable)
+static void answer_flush(struct pfx_engine *e, struct pfx_request *r, int is_done, int durable)
 {
-	pfx_list_for_safe(it, &e->tiers.flushing) {
-		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
-		struct pfx_event *ev = r->answer;
+	struct pfx_event *ev = r->answer;
 
-		r->answer = NULL;
-		ev->durable = durable;
-		answer(e, r, ev);
-		e->progress++;
-	}
+	r->answer = NULL;
+	/* A store that is only read has its records again after a restart. */
+	ev->durable = ev->durable && durable;
+	ev->flushed_moving = is_done ? 0
+		: still_moving(e, PFX_TIER_DEVICE) + still_moving(e, PFX_TIER_DISK);
+	answer(e, r, ev);
+	e->progress++;
 }
 
 /*
  * What was being saved when the flush came is deleted once it is there; so no save may be under
- * way, and none begins meanwhile.
+ * way, and none begins meanwhile. A store that is not written forgets at once.
  */
+static int store_is_flushed(const struct pfx_tiers *t)
+{
+	return t->writer == NULL || (t->all_deleted &&
+		pfx_mover_in_flight(t->mover, PFX_ORDER_SAVE) == 0 &&
+		pfx_mover_in_flight(t->mover, PFX_ORDER_DELETE) == 0);
+}
+
 static void flushing_turn(struct pfx_engine *e)
 {
 	struct pfx_tiers *t = &e->tiers;
+	int is_flushed = store_is_flushed(t), durable = is_flushed && t->failed_deletes == t->failed_before;
 
-	if (pfx_list_empty(&t->flushing)) {
-		return;
-	}
-	if (t->all_deleted && pfx_mover_in_flight(t->mover, PFX_ORDER_SAVE) == 0 &&
-		pfx_mover_in_flight(t->mover, PFX_ORDER_DELETE) == 0) {
-		answer_flushes(e, t->failed_deletes == t->failed_before);
-	} else if (is_stuck(e, 0)) {
-		answer_flushes(e, 0);
+	pfx_list_for_safe(it, &t->flushing) {
+		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
+
+		if (is_over(t, r) && is_flushed) {
+			answer_flush(e, r, 1, durable);
+		} else if (is_late(e, r)) {
+			answer_flush(e, r, 0, durable);
+		}
 	}
 }
 
@@ -671,11 +775,12 @@ void pfx_control_store(struct pfx_engine *e, struct pfx_request *r)
 
 int pfx_store_jobs_wait(const struct pfx_tiers *t)
 {
-	return anybody_waits(t) || (t->job != NULL && !t->job->started);
+	return anybody_waits(t) || !pfx_list_empty(&t->evicting) || (t->job != NULL && !t->job->started);
 }
 
 void pfx_store_jobs_turn(struct pfx_engine *e)
 {
+	evicting_turn(e);
 	flushing_turn(e);
 	savers_turn(e);
 	asking_turn(e);
@@ -688,7 +793,12 @@ void pfx_store_jobs_end(struct pfx_engine *e)
 	struct pfx_store_job *j = e->tiers.job;
 	uint64_t until = pfx_clock_ns() + CHORE_END_MS * 1000000ull;
 
-	answer_flushes(e, 0);
+	pfx_list_for_safe(it, &e->tiers.evicting) {
+		answer_evict(e, pfx_container_of(it, struct pfx_request, link), 0);
+	}
+	pfx_list_for_safe(it, &e->tiers.flushing) {
+		answer_flush(e, pfx_container_of(it, struct pfx_request, link), 0, 0);
+	}
 	answer_all(e, &e->tiers.asking, PFX_FAULT_SHUTTING_DOWN, "the server is shutting down");
 	answer_all(e, &e->tiers.savers, PFX_FAULT_SHUTTING_DOWN, "the server is shutting down");
 	answer_all(e, &e->tiers.syncing, PFX_FAULT_SHUTTING_DOWN, "the server is shutting down");

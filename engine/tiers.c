@@ -87,6 +87,7 @@ int pfx_tiers_open(struct pfx_engine *e, const struct pfx_gguf *g, char *err, si
 	pfx_list_init(&t->savers);
 	pfx_list_init(&t->syncing);
 	pfx_list_init(&t->flushing);
+	pfx_list_init(&t->evicting);
 	if (e->opts.host_memory > 0) {
 		rc = open_host(e, err, errlen);
 		if (rc != 0) {
@@ -133,6 +134,7 @@ static void take_spill(struct pfx_engine *e, struct pfx_order *o)
 	struct pfx_spill s = { .device = o->device, .host = o->host };
 
 	pfx_cache_spilled(e->cache, &s, o->result == 0);
+	e->tiers.spilled_ns = pfx_clock_ns();
 	e->tiers.spills += o->result == 0;
 	e->tiers.failed_spills += o->result != 0;
 }
@@ -348,10 +350,11 @@ void pfx_tiers_give(struct pfx_engine *e)
 	uint32_t most = e->n_active == 0 ? UINT32_MAX : e->step_rows / e->info.block_tokens +
 		(pfx_list_empty(&t->savers) ? SAVES_A_TURN : SAVES_A_TURN_ASKED);
 
-	if (t->mover == NULL || !pfx_tiers_spill(e) || t->store == NULL) {
+	if (t->mover == NULL) {
 		return;
 	}
-	t->all_deleted = !t->deletes_held && give_deletes(e);
+	t->all_spilled = pfx_tiers_spill(e);
+	t->all_deleted = t->all_spilled && t->store != NULL && !t->deletes_held && give_deletes(e);
 	if (t->all_deleted && may_save(t)) {
 		give_saves(e, most);
 	}

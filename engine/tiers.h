@@ -31,8 +31,11 @@ struct pfx_tiers {
 	int save_error;  /* the first failure since somebody asked for a save */
 	int all_saved;   /* radix/ had nothing more to save when it was last asked */
 	struct pfx_list asking, savers, syncing; /* requests that wait for a save, by how far it is */
-	struct pfx_list flushing; /* requests that wait for deletions */
-	int all_deleted;          /* radix/ had none left when it was last asked */
+	struct pfx_list flushing; /* requests that wait for deletions and copies */
+	struct pfx_list evicting; /* the same, and leave the store's saves alone */
+	int all_spilled;          /* radix/ had no copy left to order when it was last asked */
+	int all_deleted;          /* nor a deletion */
+	uint64_t spilled_ns;      /* when the last copy to host memory ended */
 	uint64_t failed_before;   /* failed_deletes when the first of these came */
 	uint64_t moved_ns; /* when the store last finished something, or somebody began to wait */
 	int clearing;    /* a sync is under way whose only use is to be told of older errors */

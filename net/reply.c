@@ -291,6 +291,8 @@ static void flushed_line(const struct pfx_event *ev, struct pfx_buf *out)
 	pfx_jw_u64(out, ev->in_use);
 	ADD(out, ",\"leases\":");
 	pfx_jw_u64(out, ev->flushed_leases);
+	ADD(out, ",\"moving\":");
+	pfx_jw_u64(out, ev->flushed_moving);
 	if (ev->durable) {
 		ADD(out, ",\"durable\":true");
 	} else {

@@ -147,6 +147,7 @@ static void take(struct pfx_event *ev)
 	r->flushed = ev->flushed_device;
 	r->in_use = ev->in_use;
 	r->durable = ev->durable;
+	r->moving = ev->flushed_moving;
 }
 
 void take_events(struct pfx_engine *e)

@@ -28,7 +28,7 @@ struct reply {
 	uint32_t miss_at_token;
 	uint32_t n_prefill;
 	json_t *report;
-	uint32_t flushed, in_use, durable;
+	uint32_t flushed, in_use, durable, moving;
 };
 
 void reply_free(struct reply *r);

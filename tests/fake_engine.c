@@ -589,8 +589,8 @@ static struct pfx_event *tiers_report(struct pfx_job *job)
 
 	if (job->kind == PFX_JOB_EVICT) {
 		ev->report_name = "evicted";
-		ev->report = json_pack("{s:s,s:i,s:i,s:i}", "tier", "device", "blocks", 0, "bytes", 0,
-			"in_use", 0);
+		ev->report = json_pack("{s:s,s:i,s:i,s:i,s:i}", "tier", "device", "blocks", 0, "bytes", 0,
+			"in_use", 0, "moving", 0);
 	} else if (job->kind == PFX_JOB_SAVE) {
 		ev->report_name = "saved";
 		ev->report = json_pack("{s:i,s:i}", "records", 1, "bytes", 741376);

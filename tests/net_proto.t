@@ -85,7 +85,8 @@ same(c.ask(op="render", id=5, messages=chat, add_generation_prompt=False)["text"
      "render without the generation prompt")
 same(c.ask(op="tokenize", id=5, messages=chat)["count"], 19, "tokenize messages")
 same(c.ask(op="check", id=6), {"id": 6, "event": "check", "ok": True, "problems": []}, "check")
-same(sorted(c.ask(op="flush", id=6)), ["blocks", "durable", "event", "id", "in_use", "leases"], "flush")
+same(sorted(c.ask(op="flush", id=6)), ["blocks", "durable", "event", "id", "in_use", "leases",
+                                           "moving"], "flush")
 same(c.ask(op="ping", id=6), {"id": 6, "event": "pong"}, "ping")
 hello = c.ask(op="hello", id=6)
 for key in ("version", "model", "backend", "kernels", "kv", "activations", "block_tokens", "context",

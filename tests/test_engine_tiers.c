@@ -438,6 +438,34 @@ static void test_flush(void)
 	pfx_engine_close(e);
 }
 
+/* An evict answers when what it pushed out has arrived, or is deleted. */
+static void test_evict(void)
+{
+	struct pfx_engine *e = open_tiers(1, store, PFX_SAVES_OFF);
+	struct reply r;
+	long long before;
+
+	flush(e);
+	warm_all(e);
+	ask_int(e, PFX_JOB_SAVE, NULL, "records");
+	before = records_in(store);
+	is_int(ask_int(e, PFX_JOB_EVICT, json_pack("{s:s}", "tier", "device"), "moving"), 0,
+		"with the answer to an evict no copy is under way");
+	is_int(stat_of(e, "tiers.device.free"), stat_of(e, "tiers.device.blocks"), "... all is free");
+	ok(stat_of(e, "tiers.host.spills") > 0, "... and was copied");
+	pfx_store_fault_slow_ns(store, 20000000);
+	pfx_store_fault_set(store, PFX_FAULT_SLOW, 1);
+	is_int(ask(e, PFX_JOB_EVICT, json_pack("{s:s,s:i}", "tier", "disk", "blocks", 5), &r),
+		PFX_EVENT_REPORT, "an evict from the disk");
+	is_int(records_in(store), before - json_integer_value(json_object_get(r.report, "blocks")),
+		"... answers when they are deleted");
+	is_int(json_integer_value(json_object_get(r.report, "moving")), 0, "... and says so");
+	reply_free(&r);
+	pfx_store_fault_set(store, PFX_FAULT_SLOW, 0);
+	is_int(problems(e), 0, "... check");
+	pfx_engine_close(e);
+}
+
 /* What a lease holds stays in the store: a save after it counts on that. */
 static void test_clear_held(void)
 {
@@ -539,6 +567,7 @@ static void test_stuck_end(void)
 	reply_free(&r);
 	run(e, pfx_job_new(PFX_JOB_FLUSH), &r);
 	ok(r.kind == PFX_EVENT_FLUSHED && !r.durable, "a flush is answered as not durable");
+	ok(r.moving > 0, "... with what is still under way: %u", r.moving);
 	reply_free(&r);
 	is_int(ask(e, PFX_JOB_STORE, json_pack("{s:s}", "do", "clear"), &r), PFX_EVENT_ERROR,
 		"a clear gives up: %s", r.message);
@@ -630,6 +659,7 @@ static void run_suite(const char *name, const char *model, uint32_t block, const
 	test_full();
 	test_chores();
 	test_flush();
+	test_evict();
 	test_clear_held();
 	test_not_copied();
 	test_small_store();

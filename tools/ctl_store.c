@@ -25,14 +25,23 @@ static void fill_evict(struct pfx_ctl *ctl)
 	}
 }
 
+/* Normally there are none: the server waits for their end. */
+static void put_moving(const json_t *reply)
+{
+	if (pfx_ctl_int(reply, "moving") > 0) {
+		printf("; blocks still on their way %lld", pfx_ctl_int(reply, "moving"));
+	}
+}
+
 static int tell_flush(const struct pfx_ctl *ctl, const json_t *reply)
 {
 	const json_t *blocks = json_object_get(reply, "blocks");
 
-	printf("flushed blocks: device %lld, host %lld, disk %lld; in use %lld%s\n",
+	printf("flushed blocks: device %lld, host %lld, disk %lld; in use %lld",
 		pfx_ctl_int(blocks, "device"), pfx_ctl_int(blocks, "host"), pfx_ctl_int(blocks, "disk"),
-		pfx_ctl_int(reply, "in_use"), json_is_false(json_object_get(reply, "durable"))
-		? "; a restart may bring some back" : "");
+		pfx_ctl_int(reply, "in_use"));
+	put_moving(reply);
+	puts(json_is_false(json_object_get(reply, "durable")) ? "; a restart may bring some back" : "");
 	return 0;
 }
 
@@ -41,7 +50,9 @@ static int tell_evict(const struct pfx_ctl *ctl, const json_t *reply)
 	printf("evicted from %s: blocks %lld, ", pfx_ctl_str(reply, "tier"),
 		pfx_ctl_int(reply, "blocks"));
 	pfx_ctl_put_bytes(pfx_ctl_int(reply, "bytes"));
-	printf("; in use %lld\n", pfx_ctl_int(reply, "in_use"));
+	printf("; in use %lld", pfx_ctl_int(reply, "in_use"));
+	put_moving(reply);
+	puts("");
 	return 0;
 }
 
