@@ -64,3 +64,21 @@ struct pfx_store_key pfx_records_get(const struct pfx_records *r, uint32_t recor
 		.pos = at->pos, .n_tokens = at->n_tokens,
 		.tokens = r->tokens + (size_t)record * r->block_tokens };
 }
+
+struct pfx_digest *pfx_records_digests(const struct pfx_records *r, size_t *n)
+{
+	struct pfx_digest *all;
+	size_t n_set = 0;
+
+	for (uint32_t i = 0; i < r->n; i++) {
+		n_set += r->records[i].n_tokens > 0;
+	}
+	*n = 0;
+	all = pfx_calloc(n_set + 1, sizeof(*all));
+	for (uint32_t i = 0; i < r->n && all != NULL; i++) {
+		if (r->records[i].n_tokens > 0) {
+			all[(*n)++] = r->records[i].self;
+		}
+	}
+	return all;
+}

@@ -1,12 +1,12 @@
 /*
  * What operators ask of the slower tiers: evict, flush and save, answered when what they are about
- * is copied, deleted or written, or nothing of it has moved for too long; and the store's own chores, which take as long as reading it and run on a thread of their own, one at a time.
+ * is copied, deleted or written, or nothing of it has moved for too long.
  */
 #include "engine/engine_priv.h"
 #include "engine/observe.h"
+#include "engine/store_jobs.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -14,8 +14,6 @@
 #include "base/error.h"
 #include "base/log.h"
 
-/* How long a chore may go on after the engine was told to stop. */
-#define CHORE_END_MS 5000u
 
 static const char *const tier_names[PFX_TIERS] = {
 	[PFX_TIER_DEVICE] = "device", [PFX_TIER_HOST] = "host", [PFX_TIER_DISK] = "disk",
@@ -62,7 +60,7 @@ static unsigned tiers_of(const struct pfx_job *job)
 }
 
 /* 1: `namespace` was given and is *out; 0: not given; -1: it is no string. */
-static int space_of(const struct pfx_job *job, struct pfx_digest *out)
+int pfx_job_space(const struct pfx_job *job, struct pfx_digest *out)
 {
 	const json_t *v = json_object_get(job->args, "namespace");
 
@@ -81,7 +79,7 @@ static int open_space(struct pfx_engine *e, const struct pfx_job *job, struct pf
 	struct pfx_event **fault)
 {
 	struct pfx_digest name;
-	int given = space_of(job, &name);
+	int given = pfx_job_space(job, &name);
 
 	*out = NULL;
 	if (given < 0) {
@@ -153,7 +151,7 @@ static struct pfx_event *evict(struct pfx_engine *e, const struct pfx_job *job, 
 
 /* ---- answers that wait for the store ---- */
 
-static void answer(struct pfx_engine *e, struct pfx_request *r, struct pfx_event *ev)
+void pfx_store_answer(struct pfx_engine *e, struct pfx_request *r, struct pfx_event *ev)
 {
 	pfx_list_remove(&r->link);
 	ev->last = 1;
@@ -165,7 +163,7 @@ static void answer_all(struct pfx_engine *e, struct pfx_list *list, enum pfx_fau
 {
 	pfx_list_for_safe(it, list) {
 		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
-		answer(e, r, pfx_fault_event(r->job, fault, message));
+		pfx_store_answer(e, r, pfx_fault_event(r->job, fault, message));
 	}
 }
 
@@ -184,7 +182,7 @@ static void begin_waiting(struct pfx_tiers *t)
 }
 
 /* The store has finished nothing for longer than who waits since then should wait for it. */
-static int is_stuck(const struct pfx_engine *e, uint64_t since_ns)
+int pfx_store_is_stuck(const struct pfx_engine *e, uint64_t since_ns)
 {
 	uint64_t from = since_ns > e->tiers.moved_ns ? since_ns : e->tiers.moved_ns;
 
@@ -247,7 +245,7 @@ static void answer_evict(struct pfx_engine *e, struct pfx_request *r, int is_don
 
 	r->answer = NULL;
 	json_object_set_new(ev->report, "moving", json_integer(is_done ? 0 : still_moving(e, tier)));
-	answer(e, r, ev);
+	pfx_store_answer(e, r, ev);
 	e->progress++;
 }
 
@@ -257,7 +255,7 @@ void pfx_control_evict(struct pfx_engine *e, struct pfx_request *r)
 	struct pfx_event *ev = evict(e, r->job, &tier);
 
 	if (ev->kind != PFX_EVENT_REPORT) {
-		answer(e, r, ev);
+		pfx_store_answer(e, r, ev);
 		return;
 	}
 	r->answer = ev;
@@ -335,7 +333,7 @@ void pfx_control_flush(struct pfx_engine *e, struct pfx_request *r)
 	struct pfx_event *ev = flush(e, r->job);
 
 	if (ev->kind != PFX_EVENT_FLUSHED || t->mover == NULL) {
-		answer(e, r, ev);
+		pfx_store_answer(e, r, ev);
 		return;
 	}
 	r->answer = ev;
@@ -358,7 +356,7 @@ static void answer_flush(struct pfx_engine *e, struct pfx_request *r, int is_don
 	ev->durable = ev->durable && durable;
 	ev->flushed_moving = is_done ? 0
 		: still_moving(e, PFX_TIER_DEVICE) + still_moving(e, PFX_TIER_DISK);
-	answer(e, r, ev);
+	pfx_store_answer(e, r, ev);
 	e->progress++;
 }
 
@@ -376,7 +374,8 @@ static int store_is_flushed(const struct pfx_tiers *t)
 static void flushing_turn(struct pfx_engine *e)
 {
 	struct pfx_tiers *t = &e->tiers;
-	int is_flushed = store_is_flushed(t), durable = is_flushed && t->failed_deletes == t->failed_before;
+	int is_flushed = store_is_flushed(t);
+	int durable = is_flushed && t->failed_deletes == t->failed_before;
 
 	pfx_list_for_safe(it, &t->flushing) {
 		struct pfx_request *r = pfx_container_of(it, struct pfx_request, link);
@@ -391,7 +390,7 @@ static void flushing_turn(struct pfx_engine *e)
 
 /* ---- save ---- */
 
-static const char *why_not_save(const struct pfx_engine *e)
+const char *pfx_store_why_not(const struct pfx_engine *e)
 {
 	return e->tiers.store == NULL ? "there is no store; prefixd --store DIR names one"
 		: e->tiers.writer == NULL ? "the store cannot be written" : NULL;
@@ -399,10 +398,10 @@ static const char *why_not_save(const struct pfx_engine *e)
 
 void pfx_control_save(struct pfx_engine *e, struct pfx_request *r)
 {
-	const char *why = why_not_save(e);
+	const char *why = pfx_store_why_not(e);
 
 	if (why != NULL) {
-		answer(e, r, bad_request(r->job, why));
+		pfx_store_answer(e, r, bad_request(r->job, why));
 		return;
 	}
 	begin_waiting(&e->tiers);
@@ -519,7 +518,7 @@ void pfx_store_synced(struct pfx_engine *e, int rc)
 		ev->report_name = "saved";
 		ev->report = json_pack("{s:I,s:I}", "records", (json_int_t)info.records, "bytes",
 			(json_int_t)info.bytes);
-		answer(e, r, ev);
+		pfx_store_answer(e, r, ev);
 	}
 }
 
@@ -527,255 +526,30 @@ void pfx_store_synced(struct pfx_engine *e, int rc)
 static void patience_turn(struct pfx_engine *e)
 {
 	struct pfx_tiers *t = &e->tiers;
-	char text[100];
+	const char *chore = pfx_chore_running(t);
+	enum pfx_fault fault = PFX_FAULT_INTERNAL;
+	char text[160];
 
-	if (!is_stuck(e, 0)) {
+	if (!pfx_store_is_stuck(e, 0)) {
 		return;
 	}
-	snprintf(text, sizeof(text), "not everything is saved: the store has done nothing for %u ms",
-		e->opts.store_wait_ms);
-	answer_all(e, &t->asking, PFX_FAULT_INTERNAL, text);
-	answer_all(e, &t->savers, PFX_FAULT_INTERNAL, text);
-	answer_all(e, &t->syncing, PFX_FAULT_INTERNAL, text);
-}
-
-/* ---- the store's chores ---- */
-
-enum chore { CHORE_VERIFY, CHORE_COMPACT, CHORE_CLEAR, CHORES };
-
-static const char *const chore_names[CHORES] = {
-	[CHORE_VERIFY] = "verify", [CHORE_COMPACT] = "compact", [CHORE_CLEAR] = "clear",
-};
-
-struct pfx_store_job {
-	struct pfx_engine *e;
-	struct pfx_request *r;
-	enum chore chore;
-	int has_space;
-	struct pfx_digest space;
-	pthread_t thread;
-	int started;
-	int deleting; /* CLEAR: without a thread, since some records are held */
-	uint64_t failed_before;
-	uint64_t start_ns;
-	_Atomic int done;
-	/* What came of it. */
-	int rc;
-	struct pfx_store_verified verified;
-	uint64_t cleared, file_before;
-};
-
-static void *chore_main(void *arg)
-{
-	struct pfx_store_job *j = arg;
-	struct pfx_store *store = j->e->tiers.store;
-	struct pfx_engine *e = j->e;
-	struct pfx_store_info info;
-
-	pfx_store_info(store, &info);
-	j->file_before = info.file_bytes;
-	switch (j->chore) {
-	case CHORE_VERIFY:
-		j->rc = pfx_store_verify(store, &j->verified);
-		break;
-	case CHORE_COMPACT:
-		j->rc = pfx_store_compact(store);
-		break;
-	case CHORE_CLEAR:
-		j->rc = pfx_store_clear(store, j->has_space ? &j->space : NULL, &j->cleared);
-		break;
-	case CHORES:
-		break;
-	}
-	j->done = 1;
-	pfx_engine_wake(e);
-	return NULL;
-}
-
-/*
- * A chore begins once nothing is being written: what a save under way puts after a clear
- * would be there against the operator's word.
- */
-static void begin_chore(struct pfx_engine *e, struct pfx_store_job *j)
-{
-	struct pfx_mover *m = e->tiers.mover;
-	struct pfx_flushed flushed = { 0 };
-	struct pfx_space *space = NULL;
-	int rc = 0;
-
-	if (j->chore == CHORE_CLEAR) {
-		if (pfx_mover_in_flight(m, PFX_ORDER_SAVE) + pfx_mover_in_flight(m, PFX_ORDER_DELETE) > 0) {
-			j->rc = is_stuck(e, j->start_ns) ? -EBUSY : 0;
-			j->done = j->rc != 0;
-			return;
-		}
-		if (j->has_space) {
-			rc = pfx_cache_space(e->cache, j->space.b, sizeof(j->space.b), &space);
-		}
-		if (rc == 0) {
-			pfx_cache_flush(e->cache, space, 1u << PFX_TIER_DISK, &flushed);
-			pfx_space_release(space);
-			j->deleting = flushed.in_use > 0;
-		}
-	}
-	if (j->deleting) {
-		/* The tree goes on counting on what it holds: only the rest is deleted, one by one. */
-		j->cleared = flushed.blocks[PFX_TIER_DISK];
-		j->failed_before = e->tiers.failed_deletes;
-		e->tiers.deletes_held = 0;
-		e->progress++;
-		return;
-	}
-	if (rc == 0) {
-		rc = -pthread_create(&j->thread, NULL, chore_main, j);
-		j->started = rc == 0;
-	}
-	if (rc != 0) {
-		j->rc = rc;
-		j->done = 1;
-	}
-	e->progress++;
-}
-
-/* Whether all is deleted that a clear is to delete. */
-static void deleting_turn(struct pfx_engine *e, struct pfx_store_job *j)
-{
-	struct pfx_tiers *t = &e->tiers;
-
-	if (t->all_deleted && pfx_mover_in_flight(t->mover, PFX_ORDER_DELETE) == 0) {
-		j->rc = t->failed_deletes == j->failed_before ? 0 : -EIO;
-		j->done = 1;
-	} else if (is_stuck(e, j->start_ns)) {
-		j->rc = -EBUSY;
-		j->done = 1;
-	}
-}
-
-static struct pfx_event *chore_event(struct pfx_engine *e, const struct pfx_store_job *j)
-{
-	const struct pfx_job *job = j->r->job;
-	struct pfx_event *ev;
-	struct pfx_store_info info;
-	char text[200];
-
-	if (j->rc != 0) {
-		snprintf(text, sizeof(text), "%s failed: %s", chore_names[j->chore], pfx_strerror(j->rc));
-		return pfx_fault_event(job, PFX_FAULT_INTERNAL, text);
-	}
-	ev = pfx_event_new(PFX_EVENT_REPORT, job);
-	ev->report_name = "store";
-	ev->report = json_pack("{s:s,s:f}", "do", chore_names[j->chore], "ms",
-		pfx_ns_to_ms(pfx_clock_ns() - j->start_ns));
-	pfx_store_info(e->tiers.store, &info);
-	if (j->chore == CHORE_VERIFY) {
-		json_object_set_new(ev->report, "records", json_integer((json_int_t)j->verified.records));
-		json_object_set_new(ev->report, "bytes", json_integer((json_int_t)j->verified.bytes));
-		json_object_set_new(ev->report, "damaged", json_integer((json_int_t)j->verified.damaged));
-	} else if (j->chore == CHORE_CLEAR) {
-		json_object_set_new(ev->report, "records", json_integer((json_int_t)j->cleared));
+	if (chore != NULL) {
+		/* Not the disk is at fault: whatever is written waits for the chore. */
+		fault = PFX_FAULT_OVERLOADED;
+		snprintf(text, sizeof(text), "not everything is saved yet: the store is busy, %s is running",
+			chore);
 	} else {
-		json_object_set_new(ev->report, "file_bytes", json_integer((json_int_t)info.file_bytes));
-		json_object_set_new(ev->report, "file_bytes_before",
-			json_integer((json_int_t)j->file_before));
+		snprintf(text, sizeof(text), "not everything is saved: the store has done nothing for "
+			"%u ms", e->opts.store_wait_ms);
 	}
-	return ev;
-}
-
-static void chore_turn(struct pfx_engine *e)
-{
-	struct pfx_store_job *j = e->tiers.job;
-
-	if (j == NULL) {
-		return;
-	}
-	if (j->deleting) {
-		deleting_turn(e, j);
-	} else if (!j->started && !j->done) {
-		begin_chore(e, j);
-	}
-	if (!j->done) {
-		return;
-	}
-	if (j->started) {
-		pthread_join(j->thread, NULL);
-	}
-	if (j->chore == CHORE_VERIFY && j->verified.damaged > 0) {
-		pfx_warn("engine", "damaged records were dropped records=%llu",
-			(unsigned long long)j->verified.damaged);
-	}
-	answer(e, j->r, chore_event(e, j));
-	e->tiers.job = NULL;
-	e->tiers.held = e->tiers.deletes_held = 0;
-	e->progress++;
-	pfx_free(j);
-}
-
-static struct pfx_event *info_event(struct pfx_engine *e, const struct pfx_job *job)
-{
-	struct pfx_event *ev = pfx_event_new(PFX_EVENT_REPORT, job);
-
-	ev->report_name = "store";
-	ev->report = pfx_report_store(e);
-	json_object_set_new(ev->report, "do", json_string("info"));
-	return ev;
-}
-
-/* NULL: it is under way. */
-static struct pfx_event *new_chore(struct pfx_engine *e, struct pfx_request *r, const char *what)
-{
-	struct pfx_store_job *j;
-	enum chore chore = 0;
-
-	while (chore < CHORES && strcmp(what, chore_names[chore]) != 0) {
-		chore++;
-	}
-	if (chore == CHORES) {
-		return bad_request(r->job, "do must be info, verify, compact or clear");
-	}
-	if (chore != CHORE_VERIFY && e->tiers.writer == NULL) {
-		return bad_request(r->job, "the store cannot be written");
-	}
-	if (e->tiers.job != NULL) {
-		return pfx_fault_event(r->job, PFX_FAULT_OVERLOADED, "the store is busy with another chore");
-	}
-	j = pfx_calloc(1, sizeof(*j));
-	if (j == NULL) {
-		return pfx_fault_event(r->job, PFX_FAULT_INTERNAL, "out of memory");
-	}
-	j->e = e;
-	j->r = r;
-	j->chore = chore;
-	j->start_ns = pfx_clock_ns();
-	j->has_space = space_of(r->job, &j->space) > 0;
-	e->tiers.job = j;
-	e->tiers.held = e->tiers.deletes_held = chore == CHORE_CLEAR;
-	return NULL;
-}
-
-void pfx_control_store(struct pfx_engine *e, struct pfx_request *r)
-{
-	const json_t *v = json_object_get(r->job->args, "do");
-	const char *what = v == NULL ? "info" : json_is_string(v) ? json_string_value(v) : "";
-	struct pfx_digest name;
-	struct pfx_event *ev;
-
-	if (e->tiers.store == NULL) {
-		ev = bad_request(r->job, why_not_save(e));
-	} else if (space_of(r->job, &name) < 0) {
-		ev = bad_request(r->job, "namespace must be a string");
-	} else if (strcmp(what, "info") == 0) {
-		ev = info_event(e, r->job);
-	} else {
-		ev = new_chore(e, r, what);
-	}
-	if (ev != NULL) {
-		answer(e, r, ev);
-	}
+	answer_all(e, &t->asking, fault, text);
+	answer_all(e, &t->savers, fault, text);
+	answer_all(e, &t->syncing, fault, text);
 }
 
 int pfx_store_jobs_wait(const struct pfx_tiers *t)
 {
-	return anybody_waits(t) || !pfx_list_empty(&t->evicting) || (t->job != NULL && !t->job->started);
+	return anybody_waits(t) || !pfx_list_empty(&t->evicting) || pfx_chore_waits(t);
 }
 
 void pfx_store_jobs_turn(struct pfx_engine *e)
@@ -785,14 +559,11 @@ void pfx_store_jobs_turn(struct pfx_engine *e)
 	savers_turn(e);
 	asking_turn(e);
 	patience_turn(e);
-	chore_turn(e);
+	pfx_chore_turn(e);
 }
 
 void pfx_store_jobs_end(struct pfx_engine *e)
 {
-	struct pfx_store_job *j = e->tiers.job;
-	uint64_t until = pfx_clock_ns() + CHORE_END_MS * 1000000ull;
-
 	pfx_list_for_safe(it, &e->tiers.evicting) {
 		answer_evict(e, pfx_container_of(it, struct pfx_request, link), 0);
 	}
@@ -802,23 +573,5 @@ void pfx_store_jobs_end(struct pfx_engine *e)
 	answer_all(e, &e->tiers.asking, PFX_FAULT_SHUTTING_DOWN, "the server is shutting down");
 	answer_all(e, &e->tiers.savers, PFX_FAULT_SHUTTING_DOWN, "the server is shutting down");
 	answer_all(e, &e->tiers.syncing, PFX_FAULT_SHUTTING_DOWN, "the server is shutting down");
-	if (j == NULL) {
-		return;
-	}
-	while (j->started && !j->done && pfx_clock_ns() < until) {
-		pfx_engine_sleep(e, 20);
-	}
-	answer(e, j->r, pfx_fault_event(j->r->job, PFX_FAULT_SHUTTING_DOWN,
-		"the server is shutting down"));
-	if (j->started && !j->done) {
-		/* It still uses the store: both are left as they are. */
-		pthread_detach(j->thread);
-		e->tiers.stuck = 1;
-		return;
-	}
-	if (j->started) {
-		pthread_join(j->thread, NULL);
-	}
-	pfx_free(j);
-	e->tiers.job = NULL;
+	pfx_chore_end(e);
 }

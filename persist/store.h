@@ -193,8 +193,8 @@ enum pfx_store_fault {
 	PFX_FAULT_PUT_FAILS, /* the transaction fails: -EIO */
 	PFX_FAULT_FULL,      /* the disk is full: -ENOSPC */
 	PFX_FAULT_SYNC_FAILS,
-	PFX_FAULT_SLOW,      /* any get or put takes slow_ns longer */
-	PFX_FAULT_STUCK,     /* any get or put does not return until released */
+	PFX_FAULT_SLOW,      /* any get, put, verify or compact takes slow_ns longer */
+	PFX_FAULT_STUCK,     /* ... does not return until released */
 	PFX_FAULTS,
 };
 

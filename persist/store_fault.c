@@ -139,11 +139,13 @@ static uint64_t fault_capacity(const struct pfx_store *store)
 
 static int fault_verify(struct pfx_store *store, struct pfx_store_verified *out)
 {
+	delay(fault_of(store));
 	return pfx_store_verify(fault_of(store)->inner, out);
 }
 
 static int fault_compact(struct pfx_store *store)
 {
+	delay(fault_of(store));
 	return pfx_store_compact(fault_of(store)->inner);
 }
 

@@ -493,22 +493,74 @@ static void test_clear_held(void)
 	pfx_engine_close(e);
 }
 
+/* A store for this model that keeps about n records. */
+static struct pfx_store *open_small(uint32_t n)
+{
+	struct pfx_store_shape shape = { .block_tokens = suite.block };
+	struct pfx_engine *e = open_tiers(0, NULL, PFX_SAVES_OFF);
+	struct pfx_store *small;
+	char err[200];
+
+	shape.kv_bytes = pfx_engine_info(e)->kv_bytes_per_token * suite.block;
+	pfx_engine_close(e);
+	if (pfx_store_mem_open(&small, &shape, n * (shape.kv_bytes + 2048), err, sizeof(err)) != 0) {
+		printf("Bail out! %s\n", err);
+		exit(1);
+	}
+	return small;
+}
+
+/* Records of one token take less room, so that more fit than a store of whole blocks keeps. */
+static void fill_beyond(struct pfx_store *s, const struct pfx_store_shape *shape)
+{
+	struct pfx_digest space;
+	struct pfx_store_key key;
+	void *kv = calloc(1, shape->kv_bytes);
+	struct pfx_store_item item = { &key, kv };
+	uint64_t n = pfx_store_capacity(s);
+	int result;
+
+	pfx_space_digest("other", 5, NULL, 0, &space);
+	for (uint32_t t = 0; t < 2 * n; t++) {
+		pfx_store_key_make(&key, &space, NULL, &t, 1);
+		pfx_store_put(s, &item, 1, &result);
+	}
+	free(kv);
+}
+
+/* A clear beside a lease also deletes what found no place in the tree at the start. */
+static void test_clear_strays(void)
+{
+	struct pfx_store *small = open_small(400);
+	const struct one *c = &cases[n_cases - 1];
+	struct pfx_engine *e;
+	struct reply r;
+
+	fill_beyond(small, &small->shape);
+	e = open_tiers(0, small, PFX_SAVES_OFF);
+	ok(ask_int(e, PFX_JOB_STORE, NULL, "not_restored") > 0, "some rows find no place in the tree");
+	run(e, token_job(PFX_JOB_PIN, c->tokens, c->prefix, 0), &r);
+	reply_free(&r);
+	ask_int(e, PFX_JOB_SAVE, NULL, "records");
+	ask_int(e, PFX_JOB_STORE, json_pack("{s:s}", "do", "clear"), "records");
+	is_int(records_in(small), (c->prefix + suite.block - 1) / suite.block,
+		"a clear beside a lease leaves what it holds, and nothing else");
+	is_int(problems(e), 0, "... check");
+	pfx_engine_close(e);
+	pfx_store_close(small);
+}
+
 /* A store that is full: what must go is deleted before a save is answered, not behind it. */
 static void test_small_store(void)
 {
-	struct pfx_engine *e = open_tiers(0, NULL, PFX_SAVES_OFF);
-	struct pfx_store_shape shape = { .block_tokens = suite.block,
-		.kv_bytes = pfx_engine_info(e)->kv_bytes_per_token * suite.block };
-	struct pfx_store *inner, *small;
+	struct pfx_engine *e;
+	struct pfx_store *small;
 	const struct one *c;
 	struct reply r;
 	int bad = 0;
-	char err[200];
 
-	pfx_engine_close(e);
-	if (pfx_store_mem_open(&inner, &shape, 24 * (shape.kv_bytes + 2048), err, sizeof(err)) != 0 ||
-		pfx_store_fault_open(&small, inner, 1) != 0) {
-		printf("Bail out! %s\n", err);
+	if (pfx_store_fault_open(&small, open_small(24), 1) != 0) {
+		printf("Bail out! out of memory\n");
 		exit(1);
 	}
 	pfx_store_fault_slow_ns(small, 5000000);
@@ -529,6 +581,78 @@ static void test_small_store(void)
 	is_int(problems(e), 0, "... check");
 	pfx_engine_close(e);
 	pfx_store_close(small);
+}
+
+/* What the store is busy with, by `store info`; to be freed. */
+static char *chore_running(struct pfx_engine *e)
+{
+	struct reply r;
+	const char *what;
+	char *copy;
+
+	ask(e, PFX_JOB_STORE, NULL, &r);
+	what = json_string_value(json_object_get(json_object_get(r.report, "running"), "do"));
+	copy = strdup(what == NULL ? "nothing" : what);
+	reply_free(&r);
+	return copy;
+}
+
+static void is_running(struct pfx_engine *e, const char *want)
+{
+	char *what = NULL;
+
+	/* One that was let go takes a moment to end. */
+	for (int i = 0; i < 1000 && (what == NULL || strcmp(what, want) != 0); i++) {
+		free(what);
+		usleep(i == 0 ? 0 : 10000);
+		what = chore_running(e);
+	}
+	ok(strcmp(what, want) == 0, "store info says that %s runs: %s", want, what);
+	free(what);
+}
+
+/* Nobody waits for ever for a chore, nor for a save behind it. */
+static void test_stuck_chores(void)
+{
+	static const char *const chores[] = { "verify", "compact" };
+	struct pfx_engine_opts opts = {
+		.model_path = suite.model,
+		.n_threads = 1,
+		.device_memory = 64u << 20,
+		.block_tokens = suite.block,
+		.saves = PFX_SAVES_OFF,
+		.store = store,
+		.store_wait_ms = 300,
+	};
+	struct pfx_engine *e = open_engine(&opts);
+	struct reply r;
+
+	for (int i = 0; i < 2; i++) {
+		const char *what = chores[i];
+
+		flush(e);
+		warm_all(e);
+		pfx_store_fault_set(store, PFX_FAULT_STUCK, 1);
+		is_int(ask(e, PFX_JOB_STORE, json_pack("{s:s}", "do", what), &r), PFX_EVENT_ERROR,
+			"a %s that is stuck is answered", what);
+		ok(strstr(r.message, "has not ended") != NULL, "... in words: %s", r.message);
+		reply_free(&r);
+		is_running(e, what);
+		is_int(ask(e, PFX_JOB_STORE, json_pack("{s:s}", "do", "verify"), &r), PFX_EVENT_ERROR,
+			"another chore is refused");
+		ok(r.fault == PFX_FAULT_OVERLOADED && strstr(r.message, what) != NULL, "... with its name: %s",
+			r.message);
+		reply_free(&r);
+		is_int(ask(e, PFX_JOB_SAVE, NULL, &r), PFX_EVENT_ERROR, "a save behind it gives up");
+		ok(r.fault == PFX_FAULT_OVERLOADED && strstr(r.message, what) != NULL,
+			"... and says what it waits for: %s", r.message);
+		reply_free(&r);
+		pfx_store_fault_release(store);
+		is_running(e, "nothing");
+		ok(ask_int(e, PFX_JOB_SAVE, NULL, "records") > 0, "then a save works");
+		is_int(problems(e), 0, "... check");
+	}
+	pfx_engine_close(e);
 }
 
 /* A store that never comes back keeps neither a request nor the end of the engine. */
@@ -661,7 +785,9 @@ static void run_suite(const char *name, const char *model, uint32_t block, const
 	test_flush();
 	test_evict();
 	test_clear_held();
+	test_clear_strays();
 	test_not_copied();
+	test_stuck_chores();
 	test_small_store();
 	pfx_store_close(store);
 	test_stuck_end();
