@@ -305,7 +305,10 @@ const struct pfx_variant pfx_variant_amx = {
 	.rmsnorm = rmsnorm,
 	.gated = gated,
 	.rope = rope,
+	.attn_query = attn_query,
 	.attn = attn,
 	.attn_merge = attn_merge,
 	.narrow = narrow,
+	.exponents_k = exponents_k,
+	.exponents_v = exponents_v,
 };

@@ -283,15 +283,19 @@ static void write_kv(const struct rope_job *job, uint32_t row, const float *k, c
 	uint32_t block = s->blocks[pos / shape->block_tokens];
 	for (uint32_t h = 0; h < shape->n_kv_heads; h++, k += dim, v += dim) {
 		uint16_t *kb = pfx_kv_k(job->kv, block, job->layer, h) + at;
+		uint32_t amax = 0;
 		for (uint32_t d = 0; d < dim; d += PFX_TILE) {
 			uint32_t n = dim - d < PFX_TILE ? dim - d : PFX_TILE;
-			job->dev->variant->narrow(k + d, n, half);
+			uint32_t most = job->dev->variant->narrow(k + d, n, half);
+			amax = most > amax ? most : amax;
 			for (uint32_t i = 0; i < n; i++) {
 				kb[(size_t)(d + i) * shape->block_tokens] = half[i];
 			}
 		}
-		job->dev->variant->narrow(v, dim,
+		pfx_kv_k_exps(job->kv, block, job->layer, h)[at] = pfx_exponent(amax);
+		amax = job->dev->variant->narrow(v, dim,
 			pfx_kv_v(job->kv, block, job->layer, h) + (size_t)at * dim);
+		pfx_kv_v_exps(job->kv, block, job->layer, h)[at] = pfx_exponent(amax);
 	}
 }
 
@@ -344,35 +348,43 @@ struct attn_job {
 	uint32_t vectors_max; /* query vectors of a task */
 };
 
-/* A thread's memory, in floats. */
+/* A thread's memory. */
 struct attn_scratch {
-	float *wide, *q, *p, *m, *l, *o, *run_m, *run_l, *run_o;
-	uint32_t *n_valid;
+	float *q_scale, *p, *m, *l, *o, *run_m, *run_l, *run_o, *k_scale, *v_scale, *k_up, *v_up;
+	int16_t *q;
+	uint32_t *n_valid, *k_words, *v_words;
 };
 
-static size_t place(float **at, float *base, size_t used, size_t n)
+/* n elements of 4 bytes. */
+static void *place(float *base, size_t *used, size_t n)
 {
-	*at = base == NULL ? NULL : base + used;
-	return used + ((n + 15) & ~(size_t)15);
+	void *at = base == NULL ? NULL : base + *used;
+
+	*used += (n + 15) & ~(size_t)15;
+	return at;
 }
 
 /* Lays the scratch out; returns its size in bytes. base may be NULL to learn just that. */
 static size_t lay_scratch(const struct attn_job *job, float *base, struct attn_scratch *s)
 {
 	size_t n = job->vectors_max, pad = job->dim_pad, used = 0;
-	float *valid;
 
-	used = place(&s->wide, base, used, PFX_STRIP * pad);
-	used = place(&s->q, base, used, n * pad);
-	used = place(&s->p, base, used, n * PFX_SEGMENT);
-	used = place(&s->o, base, used, n * pad);
-	used = place(&s->run_o, base, used, n * pad);
-	used = place(&s->m, base, used, n);
-	used = place(&s->l, base, used, n);
-	used = place(&s->run_m, base, used, n);
-	used = place(&s->run_l, base, used, n);
-	used = place(&valid, base, used, n);
-	s->n_valid = (uint32_t *)valid;
+	s->k_words = place(base, &used, PFX_SEGMENT * pad / 2);
+	s->v_words = place(base, &used, PFX_SEGMENT * pad / 2);
+	s->k_scale = place(base, &used, PFX_SEGMENT);
+	s->v_scale = place(base, &used, PFX_SEGMENT);
+	s->k_up = place(base, &used, PFX_SEGMENT);
+	s->v_up = place(base, &used, PFX_SEGMENT);
+	s->p = place(base, &used, PFX_P_ROWS * PFX_P_STRIDE);
+	s->q = place(base, &used, n * pad / 2);
+	s->q_scale = place(base, &used, n);
+	s->o = place(base, &used, n * pad);
+	s->run_o = place(base, &used, n * pad);
+	s->m = place(base, &used, n);
+	s->l = place(base, &used, n);
+	s->run_m = place(base, &used, n);
+	s->run_l = place(base, &used, n);
+	s->n_valid = place(base, &used, n);
 	return used * sizeof(float);
 }
 
@@ -382,28 +394,13 @@ static uint32_t row_of(const struct attn_job *job, const struct pfx_attn_unit *u
 }
 
 static void load_q(const struct attn_job *job, const struct pfx_attn_unit *u, uint32_t kv_head,
-	float *q)
+	const struct attn_scratch *s)
 {
-	for (uint32_t i = 0; i < u->n_rows * job->group; i++, q += job->dim_pad) {
+	for (uint32_t i = 0; i < u->n_rows * job->group; i++) {
 		uint32_t row = row_of(job, u, i / job->group), head = kv_head * job->group + i % job->group;
-		const float *x = job->qkv + (size_t)row * job->width + head * job->dim;
-		for (uint32_t d = 0; d < job->dim_pad; d++) {
-			q[d] = d < job->dim ? x[d] * job->q_scale : 0;
-		}
-	}
-}
-
-/* Where the blocks of a segment lie that hold its first n positions. */
-static void find_blocks(const struct attn_job *job, const struct pfx_attn_unit *u,
-	uint32_t kv_head, uint32_t seg, uint32_t n, const uint16_t **kb, const uint16_t **vb)
-{
-	const struct pfx_batch_seq *seq = &job->dev->batch->seqs[u->seq];
-	uint32_t b = job->kv->shape.block_tokens, first = seg * (PFX_SEGMENT / b);
-
-	for (uint32_t i = 0; i * b < n; i++) {
-		PFX_ASSERT(first + i < seq->n_blocks);
-		kb[i] = pfx_kv_k(job->kv, seq->blocks[first + i], job->layer, kv_head);
-		vb[i] = pfx_kv_v(job->kv, seq->blocks[first + i], job->layer, kv_head);
+		s->q_scale[i] = job->dev->variant->attn_query(
+			job->qkv + (size_t)row * job->width + head * job->dim, job->dim, job->dim_pad,
+			job->q_scale, s->q + (size_t)i * job->dim_pad);
 	}
 }
 
@@ -414,8 +411,10 @@ static void find_blocks(const struct attn_job *job, const struct pfx_attn_unit *
 static uint32_t do_segment(const struct attn_job *job, const struct pfx_attn_unit *u,
 	uint32_t kv_head, uint32_t seg, const struct attn_scratch *s)
 {
-	uint32_t start = seg * PFX_SEGMENT, first = 0, n = 0;
+	const struct pfx_batch_seq *seq = &job->dev->batch->seqs[u->seq];
+	uint32_t start = seg * PFX_SEGMENT, b = job->kv->shape.block_tokens, first = 0, n = 0;
 	const uint16_t *kb[PFX_SEGMENT], *vb[PFX_SEGMENT];
+	const uint8_t *ke[PFX_SEGMENT], *ve[PFX_SEGMENT];
 
 	for (uint32_t i = 0; i < u->n_rows * job->group; i++) {
 		uint32_t pos = job->dev->plan.pos[row_of(job, u, i / job->group)];
@@ -426,21 +425,35 @@ static uint32_t do_segment(const struct attn_job *job, const struct pfx_attn_uni
 		n = pos - start + 1 < PFX_SEGMENT ? pos - start + 1 : PFX_SEGMENT;
 		s->n_valid[i] = n;
 	}
-	find_blocks(job, u, kv_head, seg, n, kb, vb);
+	for (uint32_t i = 0, at = start / b; i * b < n; i++, at++) {
+		PFX_ASSERT(at < seq->n_blocks);
+		kb[i] = pfx_kv_k(job->kv, seq->blocks[at], job->layer, kv_head);
+		vb[i] = pfx_kv_v(job->kv, seq->blocks[at], job->layer, kv_head);
+		ke[i] = pfx_kv_k_exps(job->kv, seq->blocks[at], job->layer, kv_head);
+		ve[i] = pfx_kv_v_exps(job->kv, seq->blocks[at], job->layer, kv_head);
+	}
 	struct pfx_attn a = {
 		.head_dim = job->dim,
 		.dim_pad = job->dim_pad,
 		.n = u->n_rows * job->group - first,
 		.q = s->q + (size_t)first * job->dim_pad,
+		.q_scale = s->q_scale + first,
 		.n_valid = s->n_valid + first,
 		.block_tokens = job->kv->shape.block_tokens,
 		.kb = kb,
 		.vb = vb,
-		.wide = s->wide,
-		.p = s->p,
+		.ke = ke,
+		.ve = ve,
 		.m = s->m + first,
 		.l = s->l + first,
 		.o = s->o + (size_t)first * job->dim_pad,
+		.k_words = s->k_words,
+		.v_words = s->v_words,
+		.k_scale = s->k_scale,
+		.v_scale = s->v_scale,
+		.k_up = s->k_up,
+		.v_up = s->v_up,
+		.p = s->p,
 	};
 	job->dev->variant->attn(&a);
 	return first;
@@ -485,7 +498,7 @@ static void attn_task(void *arg, uint32_t task, uint32_t thread)
 	struct attn_scratch s;
 
 	lay_scratch(job, (float *)(dev->scratch + thread * dev->scratch_each), &s);
-	load_q(job, u, kv_head, s.q);
+	load_q(job, u, kv_head, &s);
 	for (uint32_t seg = u->seg0; seg < u->seg1; seg++) {
 		uint32_t first = do_segment(job, u, kv_head, seg, &s);
 		if (u->member != NOBODY) {

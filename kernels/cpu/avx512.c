@@ -500,7 +500,10 @@ const struct pfx_variant pfx_variant_avx512 = {
 	.rmsnorm = rmsnorm,
 	.gated = gated,
 	.rope = rope,
+	.attn_query = attn_query,
 	.attn = attn,
 	.attn_merge = attn_merge,
 	.narrow = narrow,
+	.exponents_k = exponents_k,
+	.exponents_v = exponents_v,
 };

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/cpu/attn.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/ops.h"
 
@@ -89,8 +90,12 @@ struct pfx_gemm {
 /* Most rows that one call of a variant's gemm is given. */
 #define PFX_GEMM_ROWS 240u
 
-/* Positions that are widened at a time: K and V of 64 dimensions take 16 KiB. */
+/* Positions whose K stands together as words: 8 KiB of 64 dimensions. */
 #define PFX_STRIP 64u
+/* Floats from the weights of one query vector to those of the next: not on the same L1 sets. */
+#define PFX_P_STRIDE (PFX_SEGMENT + 16u)
+/* Most query vectors that a variant's attn works on at a time. */
+#define PFX_P_ROWS 6u
 
 /*
  * Some query vectors (rows of one sequence, heads of one KV head) against one segment of its
@@ -100,15 +105,20 @@ struct pfx_gemm {
 struct pfx_attn {
 	uint32_t head_dim, dim_pad; /* dim_pad: up to a multiple of PFX_TILE */
 	uint32_t n;                 /* query vectors */
-	const float *q;             /* [n][dim_pad], times scale * log2(e) */
+	const int16_t *q;           /* [n][dim_pad] */
+	const float *q_scale;       /* [n], scale * log2(e) times that of q's words */
 	const uint32_t *n_valid;    /* [n] */
 	uint32_t block_tokens;
 	const uint16_t *const *kb;  /* K [head_dim][block_tokens] of each block that is seen */
 	const uint16_t *const *vb;  /* V [block_tokens][head_dim] */
-	float *wide;                /* [dim_pad][PFX_STRIP], for the variant's use */
-	float *p;                   /* [n][PFX_SEGMENT], likewise */
+	const uint8_t *const *ke, *const *ve; /* exponents [block_tokens] of each */
 	float *m, *l;               /* [n] out: maximum, sum of 2^(score - m) */
 	float *o;                   /* [n][dim_pad] out: sum of 2^(score - m) v */
+	/* For the variant's use. */
+	uint32_t *k_words; /* [PFX_SEGMENT / PFX_STRIP][dim_pad / 2][PFX_STRIP] */
+	uint32_t *v_words; /* [PFX_SEGMENT / 2][dim_pad] */
+	float *k_scale, *v_scale, *k_up, *v_up; /* [PFX_SEGMENT] */
+	float *p;          /* [PFX_P_ROWS][PFX_P_STRIDE] */
 };
 
 struct pfx_variant {
@@ -131,12 +141,17 @@ struct pfx_variant {
 	void (*gated)(enum pfx_act act, const float *gate, const float *up, uint32_t n, float *y);
 	/* cs: n_dims/2 cosines, then as many sines. */
 	void (*rope)(enum pfx_rope_kind kind, uint32_t n_dims, const float *cs, float *x);
+	/* A query vector to words q[dim_pad]; returns its scale times factor (attn.h). */
+	float (*attn_query)(const float *x, uint32_t dim, uint32_t dim_pad, float factor, int16_t *q);
 	void (*attn)(const struct pfx_attn *a);
 	/* Merges the later segment (m, l, o) into (*run_m, *run_l, run_o). */
 	void (*attn_merge)(uint32_t dim_pad, float *run_m, float *run_l, float *run_o, float m,
 		float l, const float *o);
-	/* y[0..n) as f16. */
-	void (*narrow)(const float *x, uint32_t n, uint16_t *y);
+	/* y[0..n) as f16; returns the largest |y|, as the bits of one. */
+	uint32_t (*narrow)(const float *x, uint32_t n, uint16_t *y);
+	/* e[n_cols] of the columns (K), or e[n_rows] of the rows (V), of f16 x[n_rows][n_cols]. */
+	void (*exponents_k)(const uint16_t *x, uint32_t n_rows, uint32_t n_cols, uint8_t *e);
+	void (*exponents_v)(const uint16_t *x, uint32_t n_rows, uint32_t n_cols, uint8_t *e);
 };
 
 extern const struct pfx_ops pfx_cpu_ops;
@@ -152,8 +167,14 @@ struct pfx_kv {
 	struct pfx_kv_shape shape;
 	size_t block_bytes, plane; /* plane: f16 elements of one layer's K or V of one KV head */
 	uint32_t n_blocks;
-	size_t map_bytes;
+	size_t map_bytes, exps_bytes;
 	uint8_t *base;
+	/*
+	 * [n_blocks][planes][block_tokens] exponents of the positions (attn.h). They follow from the
+	 * f16 and are kept beside the blocks, since attention would else have to look for the largest
+	 * of a position each time.
+	 */
+	uint8_t *exps;
 };
 
 /* A task of attention: rows of one sequence, one KV head, segments [seg0, seg1). */
@@ -240,6 +261,9 @@ void pfx_cpu_kv_trim(const struct pfx_kv *kv, void *block, uint32_t n);
 int pfx_cpu_kv_write(struct pfx_device *dev, struct pfx_kv *kv, uint32_t block, const void *src);
 uint16_t *pfx_kv_k(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint32_t head);
 uint16_t *pfx_kv_v(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint32_t head);
+/* Exponents of the positions of that K or V. */
+uint8_t *pfx_kv_k_exps(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint32_t head);
+uint8_t *pfx_kv_v_exps(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint32_t head);
 
 /* attn.c */
 int pfx_plan_batch(struct pfx_device *dev, const struct pfx_batch *batch);

@@ -23,8 +23,9 @@ static float exp2_poly(float x)
 	float t, f, p;
 	uint32_t bits, n;
 
-	x = x > PFX_EXP2_MIN ? x : PFX_EXP2_MIN;
-	x = x < PFX_EXP2_MAX ? x : PFX_EXP2_MAX;
+	/* NaN goes through. */
+	x = PFX_EXP2_MIN > x ? PFX_EXP2_MIN : x;
+	x = PFX_EXP2_MAX < x ? PFX_EXP2_MAX : x;
 	t = x + PFX_EXP2_MAGIC;
 	f = x - (t - PFX_EXP2_MAGIC);
 	p = fmaf(PFX_EXP2_C6, f, PFX_EXP2_C5);
@@ -188,31 +189,89 @@ static void rope(enum pfx_rope_kind kind, uint32_t n_dims, const float *cs, floa
 	}
 }
 
+/* x * up as a word, rounded once. */
+static int16_t word(float x, float up)
+{
+	return (int16_t)(fmaf(x, up, PFX_WORD_MAGIC) - PFX_WORD_MAGIC);
+}
+
+/* A query vector to words; see attn.h. */
+static float attn_query(const float *x, uint32_t dim, uint32_t dim_pad, float factor, int16_t *q)
+{
+	float lanes[PFX_TILE] = { 0 }, norm;
+
+	for (uint32_t d = 0; d < dim; d++) {
+		lanes[d % PFX_TILE] = fmaf(x[d], x[d], lanes[d % PFX_TILE]);
+	}
+	norm = sqrtf(sum_lanes(lanes));
+	memset(q, 0, dim_pad * sizeof(*q));
+	if (!(norm >= PFX_QUERY_MIN && norm < INFINITY)) {
+		return norm < PFX_QUERY_MIN ? 0 : NAN;
+	}
+	for (uint32_t d = 0; d < dim; d++) {
+		q[d] = word(x[d], PFX_QUERY_NORM / norm);
+	}
+	return norm / PFX_QUERY_NORM * factor;
+}
+
+/* n f16 of a position with exponent e to words; returns their scale, NaN when they are not finite. */
+static float words_of(const uint16_t *f16, size_t stride, uint32_t n, int bits, int e, int16_t *words)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		words[i] = e == PFX_EXP_NONE ? 0
+			: word(pfx_f16_to_f32(f16[i * stride]), ldexpf(1, PFX_WORD_UP(bits) - 127 - e));
+	}
+	return e == PFX_EXP_NONE ? NAN : ldexpf(1, PFX_WORD_DOWN(bits) - 127 + e);
+}
+
+static void attn_scores(const struct pfx_attn *a, uint32_t i, float *p)
+{
+	const int16_t *q = a->q + (size_t)i * a->dim_pad;
+	uint32_t b = a->block_tokens;
+	int16_t k[PFX_HEAD_DIM_MAX];
+
+	for (uint32_t j = 0; j < a->n_valid[i]; j++) {
+		float scale = words_of(a->kb[j / b] + j % b, b, a->head_dim, pfx_k_bits(a->head_dim),
+			a->ke[j / b][j % b], k);
+		int32_t dot = 0;
+		for (uint32_t d = 0; d < a->head_dim; d++) {
+			dot += q[d] * k[d];
+		}
+		p[j] = (float)dot * scale * a->q_scale[i];
+	}
+}
+
 static void attn_vector(const struct pfx_attn *a, uint32_t i)
 {
-	const float *q = a->q + (size_t)i * a->dim_pad;
-	float *p = a->p + (size_t)i * PFX_SEGMENT, *o = a->o + (size_t)i * a->dim_pad;
-	float lanes[PFX_TILE] = { 0 }, m = -INFINITY;
+	float *p = a->p, *scale = a->v_scale, *o = a->o + (size_t)i * a->dim_pad;
+	float lanes[PFX_TILE] = { 0 }, sums[PFX_TILE] = { 0 }, m = -INFINITY, most = 0, eighth;
 	uint32_t n = a->n_valid[i], b = a->block_tokens;
+	int16_t *v = (int16_t *)a->v_words;
 
+	attn_scores(a, i, p);
 	for (uint32_t j = 0; j < n; j++) {
-		p[j] = 0;
-		for (uint32_t d = 0; d < a->head_dim; d++) {
-			p[j] = fmaf(q[d], pfx_f16_to_f32(a->kb[j / b][d * b + j % b]), p[j]);
-		}
 		m = p[j] > m ? p[j] : m;
+		scale[j] = words_of(a->vb[j / b] + (size_t)(j % b) * a->head_dim, 1, a->head_dim,
+			PFX_V_BITS, a->ve[j / b][j % b], v + (size_t)j * a->dim_pad);
 	}
 	for (uint32_t j = 0; j < n; j++) {
 		p[j] = exp2_poly(p[j] - m);
 		lanes[j % PFX_TILE] += p[j];
+		p[j] *= scale[j];
+		sums[j % PFX_TILE] += p[j];
+		most = p[j] > most ? p[j] : most;
 	}
 	a->m[i] = m;
 	a->l[i] = sum_lanes(lanes);
+	eighth = sum_lanes(sums) * 0.125f;
+	most = most > eighth ? most : eighth;
 	memset(o, 0, a->dim_pad * sizeof(*o));
 	for (uint32_t d = 0; d < a->head_dim; d++) {
+		int32_t dot = 0;
 		for (uint32_t j = 0; j < n; j++) {
-			o[d] = fmaf(p[j], pfx_f16_to_f32(a->vb[j / b][j % b * a->head_dim + d]), o[d]);
+			dot += word(p[j], PFX_WEIGHT_MAX / most) * v[(size_t)j * a->dim_pad + d];
 		}
+		o[d] = (float)dot * (most / PFX_WEIGHT_MAX);
 	}
 }
 
@@ -235,10 +294,39 @@ static void attn_merge(uint32_t dim_pad, float *run_m, float *run_l, float *run_
 	}
 }
 
-static void narrow(const float *x, uint32_t n, uint16_t *y)
+static uint32_t narrow(const float *x, uint32_t n, uint16_t *y)
 {
+	uint32_t amax = 0;
+
 	for (uint32_t i = 0; i < n; i++) {
 		y[i] = pfx_f32_to_f16(x[i]);
+		amax = (y[i] & 0x7fffu) > amax ? y[i] & 0x7fffu : amax;
+	}
+	return amax;
+}
+
+static uint8_t exponent_of(const uint16_t *x, uint32_t n, size_t stride)
+{
+	uint32_t amax = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t half = x[i * stride] & 0x7fffu;
+		amax = half > amax ? half : amax;
+	}
+	return pfx_exponent(amax);
+}
+
+static void exponents_k(const uint16_t *x, uint32_t n_rows, uint32_t n_cols, uint8_t *e)
+{
+	for (uint32_t i = 0; i < n_cols; i++) {
+		e[i] = exponent_of(x + i, n_rows, n_cols);
+	}
+}
+
+static void exponents_v(const uint16_t *x, uint32_t n_rows, uint32_t n_cols, uint8_t *e)
+{
+	for (uint32_t i = 0; i < n_rows; i++) {
+		e[i] = exponent_of(x + (size_t)i * n_cols, n_cols, 1);
 	}
 }
 
@@ -250,7 +338,10 @@ const struct pfx_variant pfx_variant_reference = {
 	.rmsnorm = rmsnorm,
 	.gated = gated,
 	.rope = rope,
+	.attn_query = attn_query,
 	.attn = attn,
 	.attn_merge = attn_merge,
 	.narrow = narrow,
+	.exponents_k = exponents_k,
+	.exponents_v = exponents_v,
 };

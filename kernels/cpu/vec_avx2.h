@@ -157,6 +157,101 @@ static inline float v_top(v16 v)
 	return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
+/* 16 pairs of words, or 16 sums. */
+typedef struct {
+	__m256i a, b;
+} w16;
+
+static inline w16 w_zero(void)
+{
+	return (w16){ _mm256_setzero_si256(), _mm256_setzero_si256() };
+}
+
+static inline w16 w_load(const uint32_t *p)
+{
+	return (w16){ _mm256_loadu_si256((const __m256i *)p),
+		_mm256_loadu_si256((const __m256i *)(p + 8)) };
+}
+
+static inline void w_store(uint32_t *p, w16 x)
+{
+	_mm256_storeu_si256((__m256i *)p, x.a);
+	_mm256_storeu_si256((__m256i *)(p + 8), x.b);
+}
+
+static inline w16 w_set1(uint32_t pair)
+{
+	return (w16){ _mm256_set1_epi32((int)pair), _mm256_set1_epi32((int)pair) };
+}
+
+/* acc + the products of both words of each pair */
+static inline w16 w_dot(w16 acc, w16 x, w16 y)
+{
+	return (w16){ _mm256_add_epi32(acc.a, _mm256_madd_epi16(x.a, y.a)),
+		_mm256_add_epi32(acc.b, _mm256_madd_epi16(x.b, y.b)) };
+}
+
+static inline v16 w_float(w16 x)
+{
+	return (v16){ _mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b) };
+}
+
+/* Floats that hold integers in their low 16 bits (attn.h): 16 words, or 16 pairs. */
+static inline void v_store_words(int16_t *p, v16 x)
+{
+	__m256i low = _mm256_set1_epi32(0xffff);
+	__m256i a = _mm256_and_si256(_mm256_castps_si256(x.a), low);
+	__m256i b = _mm256_and_si256(_mm256_castps_si256(x.b), low);
+
+	/* packus works on halves: put the quarters in order again. */
+	_mm256_storeu_si256((__m256i *)p,
+		_mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8));
+}
+
+static inline __m256i pairs8(__m256 low, __m256 high)
+{
+	__m256i up = _mm256_slli_epi32(_mm256_castps_si256(high), 16);
+
+	return _mm256_blend_epi16(up, _mm256_castps_si256(low), 0x55);
+}
+
+static inline w16 v_pairs(v16 low, v16 high)
+{
+	return (w16){ pairs8(low.a, high.a), pairs8(low.b, high.b) };
+}
+
+static inline __m256i exponents8(const uint8_t *e)
+{
+	return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)e));
+}
+
+static inline __m256 word_up8(const uint8_t *e, int bits)
+{
+	__m256i up = _mm256_sub_epi32(_mm256_set1_epi32(PFX_WORD_UP(bits)), exponents8(e));
+
+	return _mm256_castsi256_ps(_mm256_slli_epi32(up, 23));
+}
+
+static inline __m256 word_down8(const uint8_t *e, int bits)
+{
+	__m256i exp = exponents8(e), none = _mm256_cmpeq_epi32(exp, _mm256_set1_epi32(PFX_EXP_NONE));
+	__m256i down = _mm256_add_epi32(exp, _mm256_set1_epi32(PFX_WORD_DOWN(bits)));
+
+	return _mm256_blendv_ps(_mm256_castsi256_ps(_mm256_slli_epi32(down, 23)), _mm256_set1_ps(NAN),
+		_mm256_castsi256_ps(none));
+}
+
+/* The factors to words, and back, of 16 exponents (attn.h). */
+static inline v16 v_word_up(const uint8_t *e, int bits)
+{
+	return (v16){ word_up8(e, bits), word_up8(e + 8, bits) };
+}
+
+static inline v16 v_word_down(const uint8_t *e, int bits)
+{
+	return (v16){ word_down8(e, bits), word_down8(e + 8, bits) };
+}
+
 /* The largest |x| of 32 floats, as bits: NaN above infinity above all numbers. */
 static inline uint32_t v_amax_bits(const float *x)
 {

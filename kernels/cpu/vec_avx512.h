@@ -138,6 +138,80 @@ static inline float v_top(v16 a)
 	return _mm512_reduce_max_ps(a);
 }
 
+/* 16 pairs of words, or 16 sums. */
+typedef __m512i w16;
+
+static inline w16 w_zero(void)
+{
+	return _mm512_setzero_si512();
+}
+
+static inline w16 w_load(const uint32_t *p)
+{
+	return _mm512_loadu_si512(p);
+}
+
+static inline void w_store(uint32_t *p, w16 a)
+{
+	_mm512_storeu_si512(p, a);
+}
+
+static inline w16 w_set1(uint32_t pair)
+{
+	return _mm512_set1_epi32((int)pair);
+}
+
+/*
+ * acc + the products of both words of each pair. By name, since gcc 12 copies the sum to another
+ * register and back around the intrinsic when there are many sums.
+ */
+static inline w16 w_dot(w16 acc, w16 a, w16 b)
+{
+	__asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+	return acc;
+}
+
+static inline v16 w_float(w16 a)
+{
+	return _mm512_cvtepi32_ps(a);
+}
+
+/* Floats that hold integers in their low 16 bits (attn.h): 16 words, or 16 pairs. */
+static inline void v_store_words(int16_t *p, v16 a)
+{
+	_mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_castps_si512(a)));
+}
+
+static inline w16 v_pairs(v16 low, v16 high)
+{
+	__m512i up = _mm512_slli_epi32(_mm512_castps_si512(high), 16);
+
+	return _mm512_mask_blend_epi16(0x55555555, up, _mm512_castps_si512(low));
+}
+
+static inline __m512i exponents(const uint8_t *e)
+{
+	return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)e));
+}
+
+/* The factors to words, and back, of 16 exponents (attn.h). */
+static inline v16 v_word_up(const uint8_t *e, int bits)
+{
+	__m512i up = _mm512_sub_epi32(_mm512_set1_epi32(PFX_WORD_UP(bits)), exponents(e));
+
+	return _mm512_castsi512_ps(_mm512_slli_epi32(up, 23));
+}
+
+static inline v16 v_word_down(const uint8_t *e, int bits)
+{
+	__m512i exp = exponents(e);
+	__m512i down = _mm512_add_epi32(exp, _mm512_set1_epi32(PFX_WORD_DOWN(bits)));
+	__mmask16 none = _mm512_cmpeq_epi32_mask(exp, _mm512_set1_epi32(PFX_EXP_NONE));
+
+	return _mm512_mask_blend_ps(none, _mm512_castsi512_ps(_mm512_slli_epi32(down, 23)),
+		_mm512_set1_ps(NAN));
+}
+
 /* The largest |x| of 32 floats, as bits: NaN above infinity above all numbers. */
 static inline uint32_t v_amax_bits(const float *x)
 {

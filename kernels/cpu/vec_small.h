@@ -8,7 +8,7 @@ static inline v16 v_exp2_low(v16 x)
 {
 	v16 magic = v_set1(PFX_EXP2_MAGIC), t, f, p;
 
-	x = v_max(x, v_set1(PFX_EXP2_MIN));
+	x = v_max(v_set1(PFX_EXP2_MIN), x); /* in this order NaN goes through */
 	t = v_add(x, magic);
 	f = v_sub(x, v_sub(t, magic));
 	p = v_fma(v_set1(PFX_EXP2_C6), f, v_set1(PFX_EXP2_C5));
@@ -117,16 +117,77 @@ static void rope(enum pfx_rope_kind kind, uint32_t n_dims, const float *cs, floa
 	}
 }
 
-static void narrow(const float *x, uint32_t n, uint16_t *y)
+typedef __m256i h16; /* 16 f16 */
+
+static inline h16 h_load(const uint16_t *p)
 {
+	return _mm256_loadu_si256((const __m256i *)p);
+}
+
+/* The larger magnitudes of top and of 16 f16. */
+static inline h16 h_amax(h16 top, h16 half)
+{
+	return _mm256_max_epu16(top, _mm256_and_si256(half, _mm256_set1_epi16(0x7fff)));
+}
+
+static inline uint32_t h_top(h16 a)
+{
+	__m128i top = _mm_max_epu16(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+
+	top = _mm_minpos_epu16(_mm_xor_si128(top, _mm_set1_epi16(-1)));
+	return 0xffffu ^ (uint32_t)_mm_extract_epi16(top, 0);
+}
+
+static uint32_t narrow(const float *x, uint32_t n, uint16_t *y)
+{
+	h16 top = _mm256_setzero_si256();
 	uint16_t last[16];
 	uint32_t i;
 
 	for (i = 0; i + 16 <= n; i += 16) {
 		v_store_f16(y + i, v_load(x + i));
+		top = h_amax(top, h_load(y + i));
 	}
 	if (i < n) {
 		v_store_f16(last, v_load_n(x + i, n - i));
+		top = h_amax(top, h_load(last));
 		memcpy(y + i, last, (n - i) * sizeof(*y));
+	}
+	return h_top(top);
+}
+
+static void exponents_k(const uint16_t *x, uint32_t n_rows, uint32_t n_cols, uint8_t *e)
+{
+	uint16_t amax[16];
+
+	for (uint32_t i = 0; i < n_cols; i += 16) {
+		const uint32_t n = n_cols - i < 16 ? n_cols - i : 16;
+		h16 top = _mm256_setzero_si256();
+		for (uint32_t row = 0; row < n_rows; row++) {
+			uint16_t part[16] = { 0 };
+			const uint16_t *at = x + (size_t)row * n_cols + i;
+			top = h_amax(top, h_load(n == 16 ? at : memcpy(part, at, n * sizeof(*at))));
+		}
+		_mm256_storeu_si256((__m256i *)amax, top);
+		for (uint32_t j = 0; j < n; j++) {
+			e[i + j] = pfx_exponent(amax[j]);
+		}
+	}
+}
+
+static void exponents_v(const uint16_t *x, uint32_t n_rows, uint32_t n_cols, uint8_t *e)
+{
+	for (uint32_t row = 0; row < n_rows; row++, x += n_cols) {
+		h16 top = _mm256_setzero_si256();
+		uint32_t i;
+		for (i = 0; i + 16 <= n_cols; i += 16) {
+			top = h_amax(top, h_load(x + i));
+		}
+		if (i < n_cols) {
+			uint16_t part[16] = { 0 };
+			memcpy(part, x + i, (n_cols - i) * sizeof(*x));
+			top = h_amax(top, h_load(part));
+		}
+		e[row] = pfx_exponent(h_top(top));
 	}
 }
