@@ -63,6 +63,7 @@ static int put_all(struct pfx_writer *w)
 
 static void test_plain(void)
 {
+	struct pfx_writer_opts opts = { .queue_max = N_CHAINS * DEPTH };
 	struct pfx_store *store;
 	struct pfx_writer *w;
 	struct pfx_writer_stats stats;
@@ -71,8 +72,11 @@ static void test_plain(void)
 
 	open_mem(&store, 1);
 	answered = good = 0;
-	is_int(pfx_writer_open(&w, store, NULL), 0, "writer: opens");
+	pfx_store_fault_set(store, PFX_FAULT_STUCK, 1);
+	is_int(pfx_writer_open(&w, store, &opts), 0, "writer: opens");
 	is_int(put_all(w), N_CHAINS * DEPTH, "writer: takes all");
+	/* Stuck in its first batch until all stand behind that. */
+	pfx_store_fault_release(store);
 	is_int(pfx_writer_sync(w, set_flag, (void *)&synced), 0, "writer: takes a sync");
 	is_int(pfx_writer_flush(w, 10000), 0, "writer: flushes");
 	is_int(synced, 1, "writer: the sync before was answered");
