@@ -1,7 +1,7 @@
 /*
  * How fast the forward pass is, beside what this machine can do:
  *
- *     bench_model [--json] [--quick] [--threads N] [--kernels NAME]
+ *     bench_model [--json] [--quick] [--pin] [--threads N] [--kernels NAME]
  *         [--activations exact|fast] MODEL
  *
  * A step is taken alone, without the engine around it; tests/bench_cpu.py puts both together, and
@@ -338,7 +338,8 @@ static void open_model(const char *path, const struct pfx_test_model_opts *opts)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = { { "json", no_argument, NULL, 'j' },
-		{ "quick", no_argument, NULL, 'q' }, { "threads", required_argument, NULL, 't' },
+		{ "quick", no_argument, NULL, 'q' }, { "pin", no_argument, NULL, 'p' },
+		{ "threads", required_argument, NULL, 't' },
 		{ "kernels", required_argument, NULL, 'k' },
 		{ "activations", required_argument, NULL, 'a' }, { 0 } };
 	struct pfx_test_model_opts opts = { .n_threads = 2, .block_tokens = BLOCK_TOKENS,
@@ -351,6 +352,7 @@ int main(int argc, char **argv)
 	while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		json |= o == 'j';
 		quick |= o == 'q';
+		opts.pin_threads |= o == 'p';
 		opts.n_threads = o == 't' ? (uint32_t)atoi(optarg) : opts.n_threads;
 		opts.kernels = o == 'k' ? optarg : opts.kernels;
 		opts.activations = o == 'a' ? optarg : opts.activations;
@@ -359,12 +361,13 @@ int main(int argc, char **argv)
 		}
 	}
 	if (optind + 1 != argc) {
-		fprintf(stderr, "usage: bench_model [--json] [--quick] [--threads N] [--kernels NAME] "
-			"[--activations exact|fast] MODEL\n");
+		fprintf(stderr, "usage: bench_model [--json] [--quick] [--pin] [--threads N] "
+			"[--kernels NAME] [--activations exact|fast] MODEL\n");
 		return 2;
 	}
 	open_model(argv[optind], &opts);
 	measure_limits(&limits);
+	pfx_model_enter(m);
 	if (!json) {
 		tell_limits(&limits);
 	}

@@ -47,7 +47,8 @@ struct pfx_model *pfx_test_model_open(const char *path, const struct pfx_test_mo
 {
 	struct pfx_test_model_opts t = *opts;
 	struct pfx_model_opts o = { .backend = "cpu", .kernels = t.kernels, .activations = t.activations,
-		.n_threads = 1, .block_tokens = 16, .rows_max = 512, .out_rows_max = 512, .seqs_max = 64 };
+		.n_threads = 1, .pin_threads = t.pin_threads, .block_tokens = 16, .rows_max = 512,
+		.out_rows_max = 512, .seqs_max = 64 };
 	uint32_t n_blocks = t.n_blocks ? t.n_blocks : 64;
 	struct pfx_gguf *g;
 	struct pfx_model *m;
