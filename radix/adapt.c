@@ -6,6 +6,8 @@
  * whose last block is worth least goes, and inside a class the one not used for longest. With
  * nothing learned, or no class unlike the others, that is leaf LRU.
  *
+ * What lies on disk too is worth less, as less is lost with it.
+ *
  * radix/past.h tells what leaf LRU would have hit with the same room. When we fall behind by
  * more than a small share, leaf LRU decides until that is mended.
  */
@@ -26,6 +28,10 @@
 /* Late is what came since as many blocks as this times the cache were referred to; what came
  * before counts half, and what came before that a quarter. */
 #define LATE 128
+
+/* What is lost with a block that lies on disk as well, as a share of what is lost with another:
+ * it need not be computed again, but be loaded, and its record may go before it is wanted. */
+#define LOSS_SAVED 0.5
 
 /* Ticks for which a block is kept for a request that waits: as many as go by while one time and
  * a half the cache is referred to. One that waits still is told of again. */
@@ -123,25 +129,31 @@ static int adapt_trusts(const struct pfx_adapt *a)
 }
 
 /* Of the last block of a leaf. */
-static double worth_of(const struct pfx_adapt *a, pfx_block_t block)
+static double worth_of(const struct pfx_evict *evict, const struct pfx_node *x)
 {
+	const struct pfx_adapt *a = evict->adapt;
+	pfx_block_t block = pfx_evict_last(evict, x);
+	double worth;
+
 	if (a->blocks[block].awaited > 0 && a->learn.tick - a->blocks[block].awaited + 1 < AWAITED) {
 		return INFINITY;
 	}
-	return pfx_learn_worth(&a->learn, a->blocks[block].class, a->blocks[block].tick);
+	worth = pfx_learn_worth(&a->learn, a->blocks[block].class, a->blocks[block].tick);
+	if (evict->disk_keeps && pfx_node_n_records(x, evict->shift) >= x->n_dev) {
+		worth *= LOSS_SAVED;
+	}
+	return worth;
 }
 
 /* Does x, the least of its class, go before y, that of another? */
 static int worth_less(const struct pfx_evict *evict, const struct pfx_node *x,
 	const struct pfx_node *y)
 {
-	const struct pfx_adapt *a = evict->adapt;
-	pfx_block_t bx = pfx_evict_last(evict, x), by = pfx_evict_last(evict, y);
 	double wx, wy;
 
-	if (adapt_trusts(a)) {
-		wx = worth_of(a, bx);
-		wy = worth_of(a, by);
+	if (adapt_trusts(evict->adapt)) {
+		wx = worth_of(evict, x);
+		wy = worth_of(evict, y);
 		if (wx < wy || wx > wy) {
 			return wx < wy;
 		}

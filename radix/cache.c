@@ -25,6 +25,7 @@ static int open_tiers(struct pfx_cache *cache, const struct pfx_cache_opts *opts
 		}
 		rc = pfx_pool_init(&level->pool, n[t]);
 	}
+	cache->tier[PFX_TIER_DEVICE].evict.disk_keeps = opts->n_disk >= opts->n_blocks;
 	cache->n_tiers = opts->n_disk > 0 ? PFX_TIERS : opts->n_host > 0 ? PFX_TIER_HOST + 1 : 1;
 	cache->slots = opts->n_disk > 0 ? 2 : 1;
 	cache->save = opts->n_disk > 0 ? opts->save : PFX_SAVE_OFF;

@@ -76,6 +76,7 @@ struct pfx_evict {
 	const struct pfx_policy_ops *ops;
 	enum pfx_tier tier;
 	uint32_t shift;         /* of the cache's block size */
+	int disk_keeps;         /* what is on disk is there for as long as it would be here, or longer */
 	struct pfx_list oldest; /* lru: ring; next is the victim, prev the youngest */
 	struct pfx_heap leaves; /* fifo: leaves; age: all that wait */
 	uint64_t *born;         /* fifo: when each block was computed, by the cache's clock */

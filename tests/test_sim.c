@@ -78,12 +78,37 @@ static int load(struct pfx_trace *t, const char *folder, const char *name)
 	return rc;
 }
 
+/* Tiers, in blocks, behind so many on the device. */
+struct shape {
+	uint32_t capacity, host, disk, at_once;
+};
+
+/* How far default is before lru there in all tiers together, with what is reused saved; points. */
+static double ahead_of_lru(const struct pfx_trace *t, const struct shape *s)
+{
+	struct pfx_run_opts opts[] = { opts_of("lru", s->capacity), opts_of("default", s->capacity) };
+	struct pfx_run_result r[2];
+
+	for (int i = 0; i < 2; i++) {
+		opts[i].host = s->host;
+		opts[i].disk = s->disk;
+		opts[i].at_once = s->at_once;
+		opts[i].save = PFX_SAVE_REUSED;
+		opts[i].check = 1;
+	}
+	is_int(pfx_replay(t, opts, 2, r, NULL, NULL), 0, "%u blocks, %u in memory, %u on disk, "
+		"%u at once", s->capacity, s->host, s->disk, s->at_once);
+	return 100.0 * ((double)r[1].hits - (double)r[0].hits) / (double)pfx_trace_refs(t);
+}
+
 static void test_sample(const char *top)
 {
+	static const struct shape tiers = { 600, 0, 1200, 1 };
 	struct pfx_trace t = PFX_TRACE_INIT;
 	unsigned long long want, refs;
 	char path[4096], policy[20];
 	unsigned capacity;
+	double gain;
 	int n = 0;
 	FILE *f;
 
@@ -99,6 +124,9 @@ static void test_sample(const char *top)
 		n += pfx_trace_refs(&t) == refs;
 	}
 	is_int(n, SAMPLE_CAPACITIES * POLICIES, "all expected rows were read");
+	/* What is on disk too goes from the device first: were it worth as much, it were 4.28. */
+	gain = ahead_of_lru(&t, &tiers);
+	ok(gain > 5, "sample, default beside lru with a disk: %+.2f points", gain);
 	if (f != NULL) {
 		fclose(f);
 	}
@@ -115,17 +143,22 @@ static const struct whole {
 	const char *name;
 	double ceiling;
 	struct row rows[5];
+	struct shape shapes[6];
 } wholes[] = {
 	{ "mooncake_synthetic.jsonl", 63.96, {
 		{ 1000, 8.42, 8.41, 27.67 }, { 2000, 14.43, 14.64, 37.95 },
 		{ 4000, 23.57, 23.45, 49.34 }, { 8000, 34.61, 37.33, 59.54 },
-		{ 16000, 49.80, 52.99, 63.96 } } },
+		{ 16000, 49.80, 52.99, 63.96 } },
+		{ { 1000, 0, 1000, 1 }, { 1000, 0, 2000, 1 }, { 1000, 1000, 2000, 1 },
+		{ 1000, 2000, 8000, 1 }, { 1000, 1000, 2500, 1 }, { 1000, 2000, 8000, 8 } } },
 	{ "agent_miniswe.jsonl", 93.70, {
 		{ 50, 8.91, 12.16, 21.63 }, { 100, 16.83, 24.44, 37.89 },
 		{ 200, 32.54, 47.23, 58.92 }, { 400, 57.15, 74.88, 81.13 },
-		{ 800, 82.10, 93.05, 93.45 } } },
+		{ 800, 82.10, 93.05, 93.45 } },
+		{ { 200, 0, 100, 1 }, { 100, 50, 200, 1 }, { 400, 100, 200, 1 }, { 400, 0, 200, 8 } } },
 	{ "agent_taubench.jsonl", 85.51, {
-		{ 10, 32.96, 37.96, 58.78 }, { 20, 52.24, 64.18, 77.35 }, { 40, 75.20, 82.04, 85.00 } } },
+		{ 10, 32.96, 37.96, 58.78 }, { 20, 52.24, 64.18, 77.35 }, { 40, 75.20, 82.04, 85.00 } },
+		{ { 20, 0, 10, 1 }, { 40, 0, 20, 1 }, { 40, 0, 40, 1 }, { 40, 10, 20, 1 } } },
 };
 
 static void near(const struct pfx_trace *t, uint64_t hits, double want, const char *what,
@@ -164,6 +197,16 @@ static void test_whole_ends(struct pfx_trace *t, const struct whole *w)
 	}
 }
 
+/* Over all tiers together default is never far behind lru either, with what is reused saved. */
+static void test_whole_tiers(const struct pfx_trace *t, const struct whole *w)
+{
+	for (const struct shape *s = w->shapes; s < w->shapes + 6 && s->capacity > 0; s++) {
+		double ahead = ahead_of_lru(t, s);
+
+		ok(ahead > -0.5, "default beside lru: %+.2f points", ahead);
+	}
+}
+
 static void test_whole(const char *folder, const struct whole *w)
 {
 	struct pfx_trace t = PFX_TRACE_INIT;
@@ -179,6 +222,7 @@ static void test_whole(const char *folder, const struct whole *w)
 			gap = share_of_gap(&t, r);
 			share += r > w->rows && r < w->rows + 4 ? gap / 3 : 0;
 		}
+		test_whole_tiers(&t, w);
 		if (w == wholes) {
 			test_whole_ends(&t, w);
 			ok(share >= 0.15, "default goes %.1f %% of the way from lru to belady, mean of "
