@@ -276,7 +276,7 @@ static void gemm(const struct pfx_gemm *g, const struct pfx_part *p, uint32_t ti
 {
 	PFX_ASSERT(n_rows <= PFX_GEMM_ROWS);
 	if (p->n_groups == 0) {
-		gemm_floats(g, p, tile0, n_tiles, row0, n_rows);
+		gemm_floats(g, p, tile0, n_tiles, row0, n_rows, scratch);
 		return;
 	}
 	if (!g->split) {

@@ -474,7 +474,7 @@ static void gemm(const struct pfx_gemm *g, const struct pfx_part *p, uint32_t ti
 
 	PFX_ASSERT(n_rows <= PFX_GEMM_ROWS && tile0 % 2 == 0);
 	if (p->n_groups == 0) {
-		gemm_floats(g, p, tile0, n_tiles, row0, n_rows);
+		gemm_floats(g, p, tile0, n_tiles, row0, n_rows, scratch);
 	} else if (g->bytes || n_rows > FEW_ROWS) {
 		for (uint32_t t = tile0; t < end; t += 2) {
 			many_rows(g, p, t, end, row0, n_rows, scratch);
