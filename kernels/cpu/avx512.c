@@ -37,7 +37,7 @@ TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
 #include "kernels/cpu/vec_attn.h"
 #include "kernels/cpu/vec_gemm.h"
 
-#define FEW_ROWS 4u      /* up to here weights are unpacked in registers */
+#define FEW_ROWS 8u      /* up to here weights are unpacked in registers */
 #define STRETCH 10u      /* groups of k that are unpacked at a time: 20 KiB for two tiles */
 #define STRETCH_BYTES 18u /* and 18 KiB */
 #define GROUP_VECTORS 16 /* pairs of k in a group */
@@ -140,43 +140,66 @@ static inline __m512i pair(const void *v)
 	return _mm512_set1_epi32(both);
 }
 
-/* One tile x few rows, weights unpacked in registers. */
+/* The words of pair j of a group. */
+static inline __attribute__((always_inline)) __m512i word_of(const enum pfx_code code,
+	const uint8_t *codes, int j)
+{
+	__m512i x = load_words(codes + 64 * (code == PFX_CODE_I8 ? j / 2 : j / 4));
+	int at = code == PFX_CODE_I8 ? j % 2 * 8 : j % 2 * 8 + j % 4 / 2 * 4; /* of its lowest bit */
+
+	if (code == PFX_CODE_U4) {
+		x = at == 0 ? x : _mm512_srli_epi16(x, (unsigned)at);
+		return at == 12 ? x : _mm512_and_si512(x, _mm512_set1_epi16(15));
+	}
+	int up = 16 - at - (code == PFX_CODE_I8 ? 8 : 4);
+	x = up == 0 ? x : _mm512_slli_epi16(x, (unsigned)up);
+	return _mm512_srai_epi16(x, code == PFX_CODE_I8 ? 8 : 12);
+}
+
+/* One tile x few rows; each word is unpacked once and used by all of them. */
 static inline __attribute__((always_inline)) void few_block(const struct pfx_gemm *g,
-	const struct pfx_part *p, const enum pfx_code code, const int rows, uint32_t row, uint32_t tile)
+	const struct pfx_part *p, const enum pfx_code code, const int n_scales, const int rows,
+	uint32_t row, uint32_t tile)
 {
 	const uint8_t *w = pfx_tile_at(p, tile);
-	const size_t group_bytes = code == PFX_CODE_I8 ? 512 : 256;
-	const int16_t *v = g->q.v + (size_t)row * g->k;
-	const float *s = g->q.s + (size_t)row * p->n_groups * 2;
+	const int span = GROUP_VECTORS / n_scales;
+	const int16_t *x[FEW_ROWS];
+	const float *s[FEW_ROWS];
 	v16 acc[FEW_ROWS];
-	__m512i words[GROUP_VECTORS];
 
 	UNROLL for (int r = 0; r < rows; r++) {
+		x[r] = g->q.v + (size_t)(row + (uint32_t)r) * g->k;
+		s[r] = g->q.s + (size_t)(row + (uint32_t)r) * p->n_groups * 2;
+		__asm__("" : "+r"(x[r]), "+r"(s[r]));
 		acc[r] = v_zero();
 	}
-	for (uint32_t i = 0; i < p->n_groups; i++, v += PFX_GROUP) {
-		unpack_group(code, w + i * group_bytes, words);
-		v16 scale = load_scale(p, w + p->scales_at, (size_t)i * p->n_scales);
-		v16 min = p->has_min ? load_scale(p, w + p->mins_at, i) : v_zero();
+	for (uint32_t i = 0; i < p->n_groups; i++, w += code == PFX_CODE_I8 ? 512 : 256) {
+		UNROLL for (int h = 0; h < n_scales; h++) {
+			v16 scale = load_scale(p, pfx_tile_at(p, tile) + p->scales_at,
+				(size_t)i * (size_t)n_scales + (size_t)h);
+			__m512i dot[FEW_ROWS][2]; /* two sums: one would wait for the product before */
+			UNROLL for (int j = 0; j < span; j++) {
+				__m512i word = word_of(code, w, h * span + j);
+				UNROLL for (int r = 0; r < rows; r++) {
+					__m512i xv = pair(x[r] + 2 * (h * span + j));
+					__m512i *d = &dot[r][j % 2];
+					*d = j < 2 ? _mm512_madd_epi16(word, xv) : _mm512_dpwssd_epi32(*d, word, xv);
+				}
+			}
+			UNROLL for (int r = 0; r < rows; r++) {
+				__m512i d = _mm512_add_epi32(dot[r][0], dot[r][1]);
+				acc[r] = v_fma(v_mul(scale, v_set1(s[r][0])), _mm512_cvtepi32_ps(d), acc[r]);
+			}
+		}
+		if (p->has_min) {
+			v16 min = load_scale(p, pfx_tile_at(p, tile) + p->mins_at, i);
+			UNROLL for (int r = 0; r < rows; r++) {
+				acc[r] = v_fma(min, v_set1(s[r][1]), acc[r]);
+			}
+		}
 		UNROLL for (int r = 0; r < rows; r++) {
-			const int16_t *x = v + (size_t)r * g->k;
-			const float *xs = s + ((size_t)r * p->n_groups + i) * 2;
-			__m512i a = _mm512_setzero_si512(), b = _mm512_setzero_si512();
-			UNROLL for (int j = 0; j < 8; j++) {
-				a = _mm512_dpwssd_epi32(a, words[j], pair(x + 2 * j));
-				b = _mm512_dpwssd_epi32(b, words[j + 8], pair(x + 2 * j + 16));
-			}
-			if (p->n_scales == 1) {
-				a = _mm512_add_epi32(a, b);
-			}
-			acc[r] = v_fma(v_mul(scale, v_set1(xs[0])), _mm512_cvtepi32_ps(a), acc[r]);
-			if (p->n_scales == 2) {
-				v16 second = load_scale(p, w + p->scales_at, (size_t)i * 2 + 1);
-				acc[r] = v_fma(v_mul(second, v_set1(xs[0])), _mm512_cvtepi32_ps(b), acc[r]);
-			}
-			if (p->has_min) {
-				acc[r] = v_fma(min, v_set1(xs[1]), acc[r]);
-			}
+			x[r] += PFX_GROUP;
+			s[r] += 2;
 		}
 	}
 	UNROLL for (int r = 0; r < rows; r++) {
@@ -185,22 +208,35 @@ static inline __attribute__((always_inline)) void few_block(const struct pfx_gem
 }
 
 static inline __attribute__((always_inline)) void few_rows(const struct pfx_gemm *g,
-	const struct pfx_part *p, const enum pfx_code code, uint32_t tile, uint32_t end_tile,
-	uint32_t row, uint32_t n_rows)
+	const struct pfx_part *p, const enum pfx_code code, const int n_scales, uint32_t tile,
+	uint32_t end_tile, uint32_t row, uint32_t n_rows)
 {
 	for (; tile < end_tile; tile++) {
 		switch (n_rows) {
 		case 1:
-			few_block(g, p, code, 1, row, tile);
+			few_block(g, p, code, n_scales, 1, row, tile);
 			break;
 		case 2:
-			few_block(g, p, code, 2, row, tile);
+			few_block(g, p, code, n_scales, 2, row, tile);
 			break;
 		case 3:
-			few_block(g, p, code, 3, row, tile);
+			few_block(g, p, code, n_scales, 3, row, tile);
+			break;
+		case 4:
+			few_block(g, p, code, n_scales, 4, row, tile);
+			break;
+		case 5:
+			few_block(g, p, code, n_scales, 5, row, tile);
+			break;
+		case 6:
+			few_block(g, p, code, n_scales, 6, row, tile);
+			break;
+		case 7:
+			few_block(g, p, code, n_scales, 7, row, tile);
 			break;
 		default:
-			few_block(g, p, code, 4, row, tile);
+			PFX_ASSERT(n_rows == FEW_ROWS);
+			few_block(g, p, code, n_scales, 8, row, tile);
 		}
 	}
 }
@@ -480,11 +516,13 @@ static void gemm(const struct pfx_gemm *g, const struct pfx_part *p, uint32_t ti
 			many_rows(g, p, t, end, row0, n_rows, scratch);
 		}
 	} else if (p->code == PFX_CODE_U4) {
-		few_rows(g, p, PFX_CODE_U4, tile0, end, row0, n_rows);
+		few_rows(g, p, PFX_CODE_U4, 1, tile0, end, row0, n_rows);
 	} else if (p->code == PFX_CODE_I4) {
-		few_rows(g, p, PFX_CODE_I4, tile0, end, row0, n_rows);
+		few_rows(g, p, PFX_CODE_I4, 1, tile0, end, row0, n_rows);
+	} else if (p->n_scales == 2) {
+		few_rows(g, p, PFX_CODE_I8, 2, tile0, end, row0, n_rows);
 	} else {
-		few_rows(g, p, PFX_CODE_I8, tile0, end, row0, n_rows);
+		few_rows(g, p, PFX_CODE_I8, 1, tile0, end, row0, n_rows);
 	}
 }
 

@@ -84,7 +84,7 @@ struct pfx_gemm {
 };
 
 /* Fewer rows wait for the weights to come, whatever the products. */
-#define PFX_BYTES_ROWS 5u
+#define PFX_BYTES_ROWS 9u
 /* Bytes of a thread's own memory that gemm may use, whatever the shapes. */
 #define PFX_GEMM_SCRATCH (128u * 1024u)
 /* Most rows that one call of a variant's gemm is given. */
