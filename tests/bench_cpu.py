@@ -462,7 +462,7 @@ def tell_forward(result):
     print("Forward pass, %s, %d threads" % (result["model"], args.threads))
     if ours:
         print("%s, activations %s; read %.1f GB/s; products %s %.0f Gop/s; "
-              "attention %s %.0f GFLOP/s" % (ours["kernels"], ours["activations"], ours["read_gbs"],
+              "attention %s %.0f Gop/s" % (ours["kernels"], ours["activations"], ours["read_gbs"],
                                               ours["product_peak"], ours["product_rate"],
                                               ours["attention_peak"], ours["attention_rate"]))
     for key, (name, unit, _) in FORWARD.items():
@@ -525,6 +525,8 @@ def options():
 
 
 def main():
+    # Servers are stopped also when this program is told to end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     before, used = cpu_seconds(), 0
     forward, clients = [], []
     if args.only != "clients":
