@@ -19,7 +19,14 @@ static _Atomic long long calls; /* of the allocator, by all threads but this pro
 static __thread int uncounted;
 
 /* A sanitizer has an allocator of its own, which these would stand in the way of. */
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__has_feature) /* clang's way to say it; the others are gcc's */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+	__has_feature(memory_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#if defined(__GLIBC__) && !defined(SANITIZED) && !defined(__SANITIZE_ADDRESS__) && \
+	!defined(__SANITIZE_THREAD__)
 #define COUNTS 1
 
 void *__libc_malloc(size_t size);
