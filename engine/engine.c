@@ -51,6 +51,9 @@ static void set_defaults(struct pfx_engine_opts *o)
 	default_u32(&o->pins_max, 1000);
 	default_u64(&o->pin_ttl_ms, 3600000);
 	default_u64(&o->pin_ttl_max_ms, 86400000);
+	if (o->kv_dtype == NULL) {
+		o->kv_dtype = "f16";
+	}
 	if (o->device_memory == 0) {
 		o->device_memory = 1ull << 30;
 	}
@@ -162,6 +165,7 @@ static int open_chat(struct pfx_engine *e, const struct pfx_gguf *g, char *err, 
 
 static int open_model(struct pfx_engine *e, const struct pfx_gguf *g, char *err, size_t errlen)
 {
+	int int8 = strcmp(e->opts.kv_dtype, "int8") == 0;
 	struct pfx_model_opts opts = {
 		.backend = e->opts.backend != NULL ? e->opts.backend : "auto",
 		.kernels = e->opts.kernels != NULL ? e->opts.kernels : "auto",
@@ -169,6 +173,7 @@ static int open_model(struct pfx_engine *e, const struct pfx_gguf *g, char *err,
 		.n_threads = e->opts.n_threads,
 		.pin_threads = e->opts.pin_threads,
 		.block_tokens = e->opts.block_tokens,
+		.kv_type = int8 ? PFX_KV_INT8 : PFX_KV_F16,
 		.kv_bytes_max = e->opts.device_memory,
 		.rows_max = e->rows_max,
 		.seqs_max = e->opts.max_requests,
@@ -177,6 +182,10 @@ static int open_model(struct pfx_engine *e, const struct pfx_gguf *g, char *err,
 		.progress_arg = e,
 	};
 
+	if (!int8 && strcmp(e->opts.kv_dtype, "f16") != 0) {
+		return pfx_fail(-EINVAL, err, errlen, "keys and values as '%s': expected f16 or int8",
+			e->opts.kv_dtype);
+	}
 	return pfx_model_open(&e->model, g, &opts, err, errlen);
 }
 
@@ -247,7 +256,7 @@ static int fill_info(struct pfx_engine *e, char *err, size_t errlen)
 	i->activations = device.activations;
 	i->arithmetic = device.arithmetic;
 	i->n_threads = device.n_threads;
-	i->kv = "f16";
+	i->kv = strcmp(e->opts.kv_dtype, "int8") == 0 ? "int8" : "f16";
 	i->chat_template = e->chat_source;
 	i->n_vocab = c->n_vocab;
 	i->context = e->opts.context == 0 || e->opts.context > c->n_ctx_train ? c->n_ctx_train

@@ -46,6 +46,7 @@ struct pfx_engine_opts {
 	const char *activations;        /* "exact" or "fast"; NULL: "exact" */
 	uint32_t n_threads;             /* 0: one per core */
 	int pin_threads;                /* each that computes stays on a core of its own */
+	const char *kv_dtype;           /* "f16" or "int8"; NULL: f16 */
 	uint64_t device_memory;         /* KV bytes; 0: 1 GiB */
 	uint64_t logits_memory;         /* bytes for logits kept where prompts ended */
 	uint64_t text_memory;           /* bytes for ids of texts that were tokenised; 0: none */

@@ -36,12 +36,14 @@ static int open_kv(struct pfx_model *m, const struct pfx_gguf *g, const struct p
 	int rc;
 
 	m->kv_shape = (struct pfx_kv_shape){ c->n_layers, c->n_kv_heads, c->head_dim,
-		o->block_tokens, PFX_F16 };
+		o->block_tokens, o->kv_type };
 	m->block_bytes = m->ops->kv_block_bytes(&m->kv_shape);
 	if (m->block_bytes == 0) {
 		return pfx_fail(PFX_E_UNSUPPORTED, err, errlen,
-			"%s: heads have %u dimensions, which the %s backend has no kernels for",
-			pfx_gguf_path(g), c->head_dim, m->ops->name);
+			"%s: heads have %u dimensions, which the %s backend has no kernels for with "
+			"keys and values as %s",
+			pfx_gguf_path(g), c->head_dim, m->ops->name,
+			o->kv_type == PFX_KV_INT8 ? "int8" : "f16");
 	}
 	n = o->kv_bytes_max / m->block_bytes;
 	if (n == 0) {
@@ -60,8 +62,10 @@ static int open_kv(struct pfx_model *m, const struct pfx_gguf *g, const struct p
 	rc = m->ops->kv_open(m->dev, &m->kv_shape, m->n_blocks, &m->kv);
 	if (rc == PFX_E_UNSUPPORTED) {
 		return pfx_fail(rc, err, errlen,
-			"%s: heads have %u dimensions, which the %s backend has no kernels for",
-			pfx_gguf_path(g), c->head_dim, m->ops->name);
+			"%s: heads have %u dimensions, which the %s backend has no kernels for with "
+			"keys and values as %s",
+			pfx_gguf_path(g), c->head_dim, m->ops->name,
+			o->kv_type == PFX_KV_INT8 ? "int8" : "f16");
 	}
 	if (rc != 0) {
 		return pfx_fail(rc, err, errlen,

@@ -33,6 +33,7 @@ struct pfx_model_opts {
 	uint32_t n_threads;
 	int pin_threads;
 	uint32_t block_tokens;
+	enum pfx_kv_type kv_type;
 	uint64_t kv_bytes_max;   /* n_blocks = this / bytes a block; at least one block must fit */
 	uint32_t rows_max;       /* most rows of a batch */
 	uint32_t seqs_max;       /* most sequences of a batch */

@@ -57,6 +57,12 @@ struct pfx_weight_part {
 	const void *data; /* [n][k] in GGUF layout; borrowed until pack returns */
 };
 
+/* How K and V are kept. */
+enum pfx_kv_type {
+	PFX_KV_F16,
+	PFX_KV_INT8, /* -127..127, an f16 scale for each position and KV head */
+};
+
 /*
  * Layout of a block, the same in every tier: all layers, K and V, for block_tokens
  * consecutive positions; one contiguous piece of block_bytes (asked of the device).
@@ -64,7 +70,7 @@ struct pfx_weight_part {
 struct pfx_kv_shape {
 	uint32_t n_layers, n_kv_heads, head_dim;
 	uint32_t block_tokens; /* a power of two, 1..PFX_SEGMENT */
-	enum pfx_dtype type;   /* PFX_F16 */
+	enum pfx_kv_type type; /* PFX_KV_INT8: head_dim is even */
 };
 
 /* One sequence's part of a batch: rows [first_row, first_row + n_rows). */

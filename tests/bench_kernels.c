@@ -96,7 +96,7 @@ static void bench_gemm(struct pfx_rng *rng, const char *name, enum pfx_dtype typ
 static void bench_attn(struct pfx_rng *rng, uint32_t n_seqs, uint32_t n_rows, uint32_t depth)
 {
 	enum { LAYERS = 30, BLOCK = 32, SEQS = 8 };
-	struct pfx_kv_shape shape = { LAYERS, KV_HEADS, DIM, BLOCK, PFX_F16 };
+	struct pfx_kv_shape shape = { LAYERS, KV_HEADS, DIM, BLOCK, PFX_KV_F16 };
 	uint32_t width = (HEADS + 2 * KV_HEADS) * DIM, n_blocks = depth / BLOCK + 1, all = n_rows * n_seqs;
 	uint32_t *blocks = pfx_xcalloc((size_t)n_blocks * n_seqs, sizeof(*blocks));
 	struct pfx_batch_seq seqs[SEQS];

@@ -30,7 +30,7 @@ static _Noreturn void bail_out(const char *what, const char *err)
 	exit(1);
 }
 
-static uint64_t block_bytes(const struct pfx_gguf *g, uint32_t block_tokens)
+static uint64_t block_bytes(const struct pfx_gguf *g, uint32_t block_tokens, enum pfx_kv_type type)
 {
 	const struct pfx_arch *arch;
 	struct pfx_model_config c;
@@ -39,7 +39,7 @@ static uint64_t block_bytes(const struct pfx_gguf *g, uint32_t block_tokens)
 	if (pfx_model_config_read(g, &c, &arch, err, sizeof(err)) != 0) {
 		bail_out("open", err);
 	}
-	struct pfx_kv_shape shape = { c.n_layers, c.n_kv_heads, c.head_dim, block_tokens, PFX_F16 };
+	struct pfx_kv_shape shape = { c.n_layers, c.n_kv_heads, c.head_dim, block_tokens, type };
 	return pfx_ops_find("cpu", err, sizeof(err))->kv_block_bytes(&shape);
 }
 
@@ -47,8 +47,8 @@ struct pfx_model *pfx_test_model_open(const char *path, const struct pfx_test_mo
 {
 	struct pfx_test_model_opts t = *opts;
 	struct pfx_model_opts o = { .backend = "cpu", .kernels = t.kernels, .activations = t.activations,
-		.n_threads = 1, .pin_threads = t.pin_threads, .block_tokens = 16, .rows_max = 512,
-		.out_rows_max = 512, .seqs_max = 64 };
+		.n_threads = 1, .pin_threads = t.pin_threads, .block_tokens = 16, .kv_type = t.kv_type,
+		.rows_max = 512, .out_rows_max = 512, .seqs_max = 64 };
 	uint32_t n_blocks = t.n_blocks ? t.n_blocks : 64;
 	struct pfx_gguf *g;
 	struct pfx_model *m;
@@ -61,7 +61,7 @@ struct pfx_model *pfx_test_model_open(const char *path, const struct pfx_test_mo
 	if (pfx_gguf_open(&g, path, err, sizeof(err)) != 0) {
 		bail_out("open", err);
 	}
-	o.kv_bytes_max = n_blocks * block_bytes(g, o.block_tokens);
+	o.kv_bytes_max = n_blocks * block_bytes(g, o.block_tokens, t.kv_type);
 	if (pfx_model_open(&m, g, &o, err, sizeof(err)) != 0) {
 		bail_out("open", err);
 	}

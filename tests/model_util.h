@@ -20,6 +20,7 @@ struct pfx_test_model_opts {
 	/* Zeros take 1, 16, 512, 512, 64. */
 	uint32_t n_threads, block_tokens, rows_max, out_rows_max, n_blocks;
 	int pin_threads;
+	enum pfx_kv_type kv_type;
 };
 
 struct pfx_model *pfx_test_model_open(const char *path, const struct pfx_test_model_opts *opts);

@@ -26,7 +26,7 @@ struct prompt {
 };
 
 struct suite {
-	const char *name, *model;
+	const char *name, *model, *kv_dtype; /* NULL: the default */
 	struct prompt prompts[PROMPTS_MAX];
 	uint32_t n_prompts, n_vocab;
 	uint64_t compared;
@@ -44,6 +44,7 @@ static struct pfx_engine *open_with(const struct suite *s, uint32_t chunk, uint3
 {
 	struct pfx_engine_opts opts = {
 		.model_path = s->model,
+		.kv_dtype = s->kv_dtype,
 		.n_threads = threads,
 		.chunk_tokens = chunk,
 		.device_memory = 256u << 20,
@@ -251,6 +252,10 @@ int main(void)
 	s.n_vocab = tiny_model_n_vocab();
 	make_prompts(&s, lengths, PROMPTS_MAX);
 	run_suite(&s, sizeof(settings) / sizeof(settings[0]), 4, 128);
+	s.name = "tiny, int8";
+	s.kv_dtype = "int8";
+	make_prompts(&s, lengths, PROMPTS_MAX / 2);
+	run_suite(&s, REAL_SETTINGS, 2, 128);
 	remove(s.model);
 
 	memset(&s, 0, sizeof(s));

@@ -17,6 +17,7 @@ struct shape {
 	uint32_t n_heads, n_kv, dim, block, n_dims;
 	enum pfx_rope_kind kind;
 	int norms;
+	enum pfx_kv_type type;
 };
 
 struct seq {
@@ -85,7 +86,7 @@ static void deal_blocks(struct world *w, struct pfx_rng *rng)
 
 static struct pfx_kv *open_kv(const struct world *w, struct pfx_device *dev)
 {
-	struct pfx_kv_shape shape = { LAYERS, w->s.n_kv, w->s.dim, w->s.block, PFX_F16 };
+	struct pfx_kv_shape shape = { LAYERS, w->s.n_kv, w->s.dim, w->s.block, w->s.type };
 	size_t bytes = ops->kv_block_bytes(&shape);
 	uint16_t *poison = pfx_xmalloc(bytes);
 	struct pfx_kv *kv;
@@ -218,7 +219,22 @@ static void turn(const struct world *w, const float *x, const float *norm, uint3
 	}
 }
 
-/* Worst error of some rows of seqs[].y against attention in double over f16 KV. */
+/* n values of a position and KV head as the arena keeps them. */
+static void keep(const struct world *w, double *x)
+{
+	double most = 0, scale;
+
+	for (uint32_t d = 0; d < w->s.dim; d++) {
+		most = fmax(most, fabs((double)(float)x[d]));
+	}
+	scale = pfx_f16_to_f32(pfx_f32_to_f16((float)(most / 127)));
+	for (uint32_t d = 0; d < w->s.dim; d++) {
+		x[d] = w->s.type == PFX_KV_F16 ? pfx_f16_to_f32(pfx_f32_to_f16((float)x[d]))
+			: scale == 0 ? 0 : fmin(fmax(rint((float)x[d] / scale), -127), 127) * scale;
+	}
+}
+
+/* Worst error of some rows of seqs[].y against attention in double over what is kept. */
 static double worst_error(const struct world *w, struct pfx_rng *rng)
 {
 	uint32_t dim = w->s.dim, group = w->s.n_heads / w->s.n_kv;
@@ -228,14 +244,15 @@ static double worst_error(const struct world *w, struct pfx_rng *rng)
 		const struct seq *s = &w->seqs[pfx_rng_below(rng, w->n_seqs)];
 		uint32_t row = (uint32_t)pfx_rng_below(rng, s->len);
 		uint32_t head = (uint32_t)pfx_rng_below(rng, w->s.n_heads);
-		double *p = pfx_xcalloc(row + 1, sizeof(*p)), m = -1e30, l = 0;
+		double *p = pfx_xcalloc(row + 1, sizeof(*p)), m = -1e30, l = 0, want[256] = { 0 };
 
 		turn(w, s->qkv + (size_t)row * w->width + head * dim, w->q_norm, row, q);
 		for (uint32_t j = 0; j <= row; j++) {
 			turn(w, s->qkv + (size_t)j * w->width + (w->s.n_heads + head / group) * dim,
 				w->k_norm, j, k);
+			keep(w, k);
 			for (uint32_t d = 0; d < dim; d++) {
-				p[j] += 0.3 * q[d] * pfx_f16_to_f32(pfx_f32_to_f16((float)k[d]));
+				p[j] += 0.3 * q[d] * k[d];
 			}
 			m = fmax(m, p[j]);
 		}
@@ -243,13 +260,18 @@ static double worst_error(const struct world *w, struct pfx_rng *rng)
 			p[j] = exp(p[j] - m);
 			l += p[j];
 		}
-		for (uint32_t d = 0; d < dim; d++) {
-			double want = 0;
-			for (uint32_t j = 0; j <= row; j++) {
-				want += p[j] * pfx_f16_to_f32(pfx_f32_to_f16(s->qkv[(size_t)j * w->width +
-					(w->s.n_heads + w->s.n_kv + head / group) * dim + d])) / l;
+		for (uint32_t j = 0; j <= row; j++) {
+			double v[256];
+			for (uint32_t d = 0; d < dim; d++) {
+				v[d] = s->qkv[(size_t)j * w->width + (w->s.n_heads + w->s.n_kv + head / group) * dim + d];
 			}
-			double e = fabs(want - s->y[((size_t)row * w->s.n_heads + head) * dim + d]);
+			keep(w, v);
+			for (uint32_t d = 0; d < dim; d++) {
+				want[d] += p[j] * v[d] / l;
+			}
+		}
+		for (uint32_t d = 0; d < dim; d++) {
+			double e = fabs(want[d] - s->y[((size_t)row * w->s.n_heads + head) * dim + d]);
 			worst = e > worst || isnan(e) ? e : worst;
 		}
 		pfx_free(p);
@@ -291,18 +313,19 @@ static void test_shape(struct pfx_rng *rng, const struct shape *s, const uint32_
 	char what[100];
 
 	make_world(&w, rng, s, lens, n_seqs);
-	snprintf(what, sizeof(what), "%u/%u heads of %u, rope %u, blocks of %u, %u tokens", s->n_heads,
-		s->n_kv, s->dim, s->n_dims, s->block, lens[0]);
+	snprintf(what, sizeof(what), "%u/%u heads of %u in %s, rope %u, blocks of %u, %u tokens", s->n_heads,
+		s->n_kv, s->dim, s->type == PFX_KV_F16 ? "f16" : "int8", s->n_dims, s->block, lens[0]);
 	run_world(&w, devices[0], rng, 0);
 	differs(&w, &want);
 	double e = worst_error(&w, rng);
 	/*
-	 * An f16 K that rounds the other way moves a score by 2^-11 of a product; and K in whole
+	 * An f16 K that rounds the other way moves a score by 2^-11 of a product, one of int8 by 1/127
+	 * of 3.5 times 0.3 |q[d]|; and K in whole
 	 * numbers moves it by 0.3 |q| times 0.29 of one, of which the largest |k|, some 3.5, is half of
 	 * 2^bits or more.
 	 */
 	double moved = 0.3 * sqrt(s->dim) * 0.29 * 3.5 / (1 << (pfx_k_bits(s->dim) - 1));
-	ok(e < 6e-3 + 3 * moved, "%s: reference within %.1e of double", what, e);
+	ok(e < (s->type == PFX_KV_F16 ? 6e-3 : 2.5e-2) + 3 * moved, "%s: reference within %.1e of double", what, e);
 	for (int i = 2; i < n_devices; i++) {
 		run_world(&w, devices[i], rng, 0);
 		ok(differs(&w, &want) == 0, "%s: %s has its bits", what, device_names[i]);
@@ -331,12 +354,16 @@ static void test_shapes(struct pfx_rng *rng)
 		struct shape s;
 		uint32_t lens[3], n_seqs;
 	} cases[] = {
-		{ { 3, 1, 64, 32, 64, PFX_ROPE_PAIRS, 0 }, { 540, 70, 257 }, 3 },
-		{ { 4, 2, 16, 16, 16, PFX_ROPE_HALVES, 1 }, { 130, 256, 1 }, 3 },
-		{ { 2, 2, 128, 256, 96, PFX_ROPE_HALVES, 0 }, { 290, 33 }, 2 },
-		{ { 5, 1, 80, 1, 80, PFX_ROPE_PAIRS, 0 }, { 90, 20 }, 2 },
-		{ { 2, 1, 256, 8, 64, PFX_ROPE_HALVES, 1 }, { 60 }, 1 },
-		{ { 6, 2, 24, 4, 10, PFX_ROPE_PAIRS, 0 }, { 75, 300 }, 2 },
+		{ { 3, 1, 64, 32, 64, PFX_ROPE_PAIRS, 0, PFX_KV_F16 }, { 540, 70, 257 }, 3 },
+		{ { 4, 2, 16, 16, 16, PFX_ROPE_HALVES, 1, PFX_KV_F16 }, { 130, 256, 1 }, 3 },
+		{ { 2, 2, 128, 256, 96, PFX_ROPE_HALVES, 0, PFX_KV_F16 }, { 290, 33 }, 2 },
+		{ { 5, 1, 80, 1, 80, PFX_ROPE_PAIRS, 0, PFX_KV_F16 }, { 90, 20 }, 2 },
+		{ { 2, 1, 256, 8, 64, PFX_ROPE_HALVES, 1, PFX_KV_F16 }, { 60 }, 1 },
+		{ { 6, 2, 24, 4, 10, PFX_ROPE_PAIRS, 0, PFX_KV_F16 }, { 75, 300 }, 2 },
+		{ { 3, 1, 64, 32, 64, PFX_ROPE_PAIRS, 0, PFX_KV_INT8 }, { 540, 70, 257 }, 3 },
+		{ { 2, 2, 128, 256, 96, PFX_ROPE_HALVES, 1, PFX_KV_INT8 }, { 290, 33 }, 2 },
+		{ { 5, 1, 80, 1, 80, PFX_ROPE_PAIRS, 0, PFX_KV_INT8 }, { 90, 20 }, 2 },
+		{ { 6, 2, 24, 4, 10, PFX_ROPE_PAIRS, 0, PFX_KV_INT8 }, { 75, 300 }, 2 },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -346,7 +373,7 @@ static void test_shapes(struct pfx_rng *rng)
 
 static void test_blocks(struct pfx_rng *rng)
 {
-	struct pfx_kv_shape shape = { 3, 2, 20, 8, PFX_F16 };
+	struct pfx_kv_shape shape = { 3, 2, 20, 8, PFX_KV_F16 };
 	size_t bytes = ops->kv_block_bytes(&shape), n = bytes / 2;
 	uint16_t *a = pfx_xmalloc(bytes), *b = pfx_xmalloc(bytes), *c = pfx_xmalloc(bytes);
 	struct pfx_kv *kv;
@@ -392,7 +419,7 @@ static void test_blocks(struct pfx_rng *rng)
 /* Positions below write_from are read, never written. */
 static void test_write_from(struct pfx_rng *rng)
 {
-	static const struct shape s = { 1, 1, 16, 8, 16, PFX_ROPE_PAIRS, 0 };
+	static const struct shape s = { 1, 1, 16, 8, 16, PFX_ROPE_PAIRS, 0, PFX_KV_F16 };
 	static const uint32_t len = 20, blocks[] = { 2, 0, 1 };
 	struct pfx_rope rope;
 	struct pfx_batch_seq seq = { 0, 20, 0, 13, 3, blocks };
@@ -440,7 +467,7 @@ struct shared {
 /* Each sequence begins as another one does, for a while, and goes on with blocks of its own. */
 static void make_shared(struct shared *w, struct pfx_rng *rng, const struct shape *s)
 {
-	struct pfx_kv_shape shape = { LAYERS, s->n_kv, s->dim, s->block, PFX_F16 };
+	struct pfx_kv_shape shape = { LAYERS, s->n_kv, s->dim, s->block, s->type };
 	size_t halves;
 
 	*w = (struct shared){ .s = *s, .width = (s->n_heads + 2 * s->n_kv) * s->dim };
@@ -468,7 +495,9 @@ static void make_shared(struct shared *w, struct pfx_rng *rng, const struct shap
 	halves = (size_t)w->n_blocks * ops->kv_block_bytes(&shape) / 2;
 	w->kv = pfx_xmalloc(halves * 2);
 	for (size_t i = 0; i < halves; i++) {
-		w->kv[i] = pfx_f32_to_f16(random_normal(rng));
+		/* As int8: pairs of any, and no scale is as large as a pair's bits could be. */
+		w->kv[i] = s->type == PFX_KV_F16 ? pfx_f32_to_f16(random_normal(rng))
+			: (uint16_t)(pfx_rng_next(rng) & 0xbfff) % 0x3c00;
 	}
 }
 
@@ -502,7 +531,7 @@ static void run_shared(const struct shared *w, struct pfx_device *dev, struct pf
 
 static void test_shared(struct pfx_rng *rng, const struct shape *s)
 {
-	struct pfx_kv_shape shape = { LAYERS, s->n_kv, s->dim, s->block, PFX_F16 };
+	struct pfx_kv_shape shape = { LAYERS, s->n_kv, s->dim, s->block, s->type };
 	size_t bytes = ops->kv_block_bytes(&shape), n;
 	float *alone, *together;
 	struct shared *w = pfx_xmalloc(sizeof(*w));
@@ -530,8 +559,9 @@ static void test_shared(struct pfx_rng *rng, const struct shape *s)
 			run_shared(w, devices[i], kv, first, some, together);
 		}
 		bad = i > 0 && memcmp(alone, together, n * 4) != 0;
-		is_int(bad, 0, "%u/%u heads of %u, blocks of %u, shared: %s has the bits of each alone",
-			s->n_heads, s->n_kv, s->dim, s->block, device_names[i]);
+		is_int(bad, 0, "%u/%u heads of %u in %s, blocks of %u, shared: %s has the bits of each alone",
+			s->n_heads, s->n_kv, s->dim, s->type == PFX_KV_F16 ? "f16" : "int8", s->block,
+			device_names[i]);
 		ops->kv_close(devices[i], kv);
 	}
 	pfx_free(alone);
@@ -544,9 +574,11 @@ static void test_shared(struct pfx_rng *rng, const struct shape *s)
 static void test_shared_shapes(struct pfx_rng *rng)
 {
 	static const struct shape shapes[] = {
-		{ 3, 1, 64, 32, 64, PFX_ROPE_PAIRS, 0 },
-		{ 2, 2, 16, 4, 16, PFX_ROPE_HALVES, 0 },
-		{ 4, 1, 24, 256, 24, PFX_ROPE_PAIRS, 0 },
+		{ 3, 1, 64, 32, 64, PFX_ROPE_PAIRS, 0, PFX_KV_F16 },
+		{ 2, 2, 16, 4, 16, PFX_ROPE_HALVES, 0, PFX_KV_F16 },
+		{ 4, 1, 24, 256, 24, PFX_ROPE_PAIRS, 0, PFX_KV_F16 },
+		{ 3, 1, 64, 32, 64, PFX_ROPE_PAIRS, 0, PFX_KV_INT8 },
+		{ 4, 2, 24, 4, 24, PFX_ROPE_PAIRS, 0, PFX_KV_INT8 },
 	};
 
 	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {

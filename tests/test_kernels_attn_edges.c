@@ -35,7 +35,7 @@ static void write_plane(uint16_t *block, const struct edge *e, uint32_t first)
 /* Attention of rows equal queries at the last positions; the last one's result. */
 static void run(struct pfx_device *dev, struct edge *e, uint32_t rows)
 {
-	struct pfx_kv_shape shape = { 1, 1, e->dim, BLOCK, PFX_F16 };
+	struct pfx_kv_shape shape = { 1, 1, e->dim, BLOCK, PFX_KV_F16 };
 	uint32_t blocks[BLOCKS];
 	struct pfx_batch_seq seq = { 0, rows, POSITIONS - rows, POSITIONS, BLOCKS, blocks };
 	struct pfx_batch batch = { .n_rows = rows, .n_seqs = 1, .seqs = &seq };
@@ -193,16 +193,20 @@ static int wrong_exponents(const struct pfx_kv *kv, uint32_t block, uint32_t n)
 
 	for (uint32_t layer = 0; layer < s->n_layers; layer++) {
 		for (uint32_t h = 0; h < s->n_kv_heads; h++) {
+			const uint16_t *k_at = pfx_kv_plane(kv, block, layer, PFX_KV_K, h);
+			const uint16_t *v_at = pfx_kv_plane(kv, block, layer, PFX_KV_V, h);
+			const uint8_t *k_exps = pfx_kv_marks(kv, block, layer, PFX_KV_K, h);
+			const uint8_t *v_exps = pfx_kv_marks(kv, block, layer, PFX_KV_V, h);
 			for (uint32_t i = 0; i < n; i++) {
 				uint32_t k = 0, v = 0;
 				for (uint32_t d = 0; d < s->head_dim; d++) {
-					uint32_t kd = pfx_kv_k(kv, block, layer, h)[d * s->block_tokens + i] & 0x7fffu;
-					uint32_t vd = pfx_kv_v(kv, block, layer, h)[i * s->head_dim + d] & 0x7fffu;
+					uint32_t kd = k_at[d * s->block_tokens + i] & 0x7fffu;
+					uint32_t vd = v_at[i * s->head_dim + d] & 0x7fffu;
 					k = kd > k ? kd : k;
 					v = vd > v ? vd : v;
 				}
-				bad += pfx_kv_k_exps(kv, block, layer, h)[i] != pfx_exponent(k);
-				bad += pfx_kv_v_exps(kv, block, layer, h)[i] != pfx_exponent(v);
+				bad += k_exps[i] != pfx_exponent(k);
+				bad += v_exps[i] != pfx_exponent(v);
 			}
 		}
 	}
@@ -212,7 +216,7 @@ static int wrong_exponents(const struct pfx_kv *kv, uint32_t block, uint32_t n)
 /* Written from outside, copied, and written by a step. */
 static void test_exponents(struct pfx_rng *rng, uint32_t dim, uint32_t b)
 {
-	struct pfx_kv_shape shape = { 2, 3, dim, b, PFX_F16 };
+	struct pfx_kv_shape shape = { 2, 3, dim, b, PFX_KV_F16 };
 	size_t halves = ops->kv_block_bytes(&shape) / 2;
 	uint16_t *block = pfx_xmalloc(halves * 2);
 	uint32_t blocks[] = { 3, 0 }, width = (3 + 2 * 3) * dim;
@@ -254,6 +258,125 @@ static void test_exponents(struct pfx_rng *rng, uint32_t dim, uint32_t b)
 	pfx_free(x);
 }
 
+/* Where int8 of a position lie in a block, by the layout that kv.c's head gives. */
+static size_t byte_of(const struct pfx_kv_shape *s, size_t plane, int is_k, size_t pos, size_t d)
+{
+	size_t bytes = (size_t)s->head_dim * ((s->block_tokens + 1) / 2 * 2);
+
+	return plane * bytes + (is_k ? (d / 2 * s->block_tokens + pos) * 2 + d % 2
+		: (pos / 2 * s->head_dim + d) * 2 + pos % 2);
+}
+
+/* Positions [from, to) of a and b hold the same (b NULL: zeros)? Counts what does not. */
+static int differ8(const struct pfx_kv_shape *s, const uint8_t *a, const uint8_t *b, size_t from, size_t to)
+{
+	size_t planes = (size_t)s->n_layers * 2 * s->n_kv_heads;
+	size_t scales = planes * ((size_t)s->head_dim * ((s->block_tokens + 1) / 2 * 2));
+	int bad = 0;
+
+	for (size_t plane = 0; plane < planes; plane++) {
+		int is_k = plane / s->n_kv_heads % 2 == 0;
+		for (size_t pos = from; pos < to; pos++) {
+			for (size_t d = 0; d < s->head_dim; d++) {
+				size_t at = byte_of(s, plane, is_k, pos, d);
+				bad += a[at] != (b == NULL ? 0 : b[at]);
+			}
+			for (size_t i = 0; i < 2; i++) {
+				size_t at = scales + (plane * s->block_tokens + pos) * 2 + i;
+				bad += a[at] != (b == NULL ? 0 : b[at]);
+			}
+		}
+	}
+	return bad;
+}
+
+/* Blocks of int8 as bytes: read, cut, copied and written by position, to the byte. */
+static void test_int8_blocks(struct pfx_rng *rng, uint32_t dim, uint32_t b)
+{
+	struct pfx_kv_shape shape = { 2, 2, dim, b, PFX_KV_INT8 };
+	size_t bytes = ops->kv_block_bytes(&shape);
+	uint8_t *x = pfx_xmalloc(bytes), *y = pfx_xmalloc(bytes), *z = pfx_xmalloc(bytes);
+	struct pfx_kv *kv;
+	int bad = 0;
+
+	if (ops->kv_open(devices[0], &shape, 2, &kv) != 0) {
+		abort();
+	}
+	is_int((long long)bytes, 2 * 2 * 2 * ((long long)dim * (b + b % 2) + 2 * b), "bytes of a block of int8");
+	for (uint32_t n = 0; n <= b; n += b < 9 ? 1 : 7) {
+		for (size_t i = 0; i < bytes; i++) {
+			x[i] = (uint8_t)pfx_rng_next(rng);
+			y[i] = (uint8_t)pfx_rng_next(rng);
+		}
+		ops->kv_write(devices[0], kv, 0, x);
+		ops->kv_write(devices[0], kv, 1, y);
+		ops->kv_read(devices[0], kv, 0, b, z);
+		bad += memcmp(x, z, bytes) != 0;
+		ops->kv_copy(devices[0], kv, 1, 0, n);
+		ops->kv_read(devices[0], kv, 1, b, z);
+		bad += differ8(&shape, z, x, 0, n) + differ8(&shape, z, y, n, b);
+		memset(z, 0xa5, bytes);
+		ops->kv_read(devices[0], kv, 0, n, z);
+		bad += differ8(&shape, z, x, 0, n) + differ8(&shape, z, NULL, n, b);
+		ops->kv_trim(kv, x, n);
+		bad += differ8(&shape, x, z, 0, b);
+	}
+	is_int(bad, 0, "%u dimensions, blocks of %u: every position by itself", dim, b);
+	ops->kv_close(devices[0], kv);
+	pfx_free(x);
+	pfx_free(y);
+	pfx_free(z);
+}
+
+/* What a step writes as int8: within half a step of it, and not finite where it was not. */
+static void test_int8_values(struct pfx_rng *rng)
+{
+	struct pfx_kv_shape shape = { 1, 1, 34, 4, PFX_KV_INT8 };
+	uint32_t block = 0, width = 3 * 34;
+	struct pfx_batch_seq seq = { 0, 4, 0, 0, 1, &block };
+	struct pfx_batch batch = { .n_rows = 4, .n_seqs = 1, .seqs = &seq };
+	struct pfx_rope rope = { PFX_ROPE_PAIRS, 0, NULL, 1 };
+	static const float sizes[] = { 1, 1e-6f, 3e6f, 9e6f }; /* f16 scales below normal, large, too large */
+	float *x = random_floats(rng, (size_t)4 * width, 1);
+	int bad = 0;
+
+	for (uint32_t i = 0; i < 4; i++) {
+		for (uint32_t j = 0; j < width; j++) {
+			x[i * width + j] *= sizes[i];
+		}
+	}
+	for (int i = 0; i < n_devices; i++) {
+		struct pfx_mem *qkv;
+		struct pfx_kv *kv;
+		if (ops->kv_open(devices[i], &shape, 1, &kv) != 0 ||
+			ops->mem_alloc(devices[i], (size_t)4 * width * 4, &qkv) != 0) {
+			abort();
+		}
+		ops->mem_write(devices[i], qkv, 0, x, (size_t)4 * width * 4);
+		ops->begin(devices[i], &batch, &rope);
+		ops->rope_kv(devices[i], kv, 0, 1, NULL, NULL, 0, qkv);
+		ops->sync(devices[i]);
+		const int8_t *v = pfx_kv_plane(kv, 0, 0, PFX_KV_V, 0);
+		const uint16_t *scale = pfx_kv_marks(kv, 0, 0, PFX_KV_V, 0);
+		for (uint32_t pos = 0; pos < 4; pos++) {
+			double s = pfx_f16_to_f32(scale[pos]), most = 0;
+			for (uint32_t d = 0; d < 34; d++) {
+				most = fmax(most, fabs((double)x[pos * width + 68 + d]));
+			}
+			for (uint32_t d = 0; d < 34; d++) {
+				double got = v[(pos / 2 * 34 + d) * 2 + pos % 2] * s, want = x[pos * width + 68 + d];
+				/* Where the scale is below f16's normal numbers it is off by 2^-25. */
+				double off = most / 127 / 2 * 1.01 + 127 * ldexp(1, -25);
+				bad += pos == 3 ? !isnan(s) : !(fabs(got - want) <= off);
+			}
+		}
+		ops->mem_free(devices[i], qkv);
+		ops->kv_close(devices[i], kv);
+	}
+	is_int(bad, 0, "int8 are within half a step of what was written");
+	pfx_free(x);
+}
+
 int main(void)
 {
 	struct pfx_rng rng = { pfx_rng_entropy() };
@@ -269,6 +392,10 @@ int main(void)
 	test_exponents(&rng, 20, 8);
 	test_exponents(&rng, 7, 1);
 	test_exponents(&rng, 128, 256);
+	test_int8_blocks(&rng, 64, 32);
+	test_int8_blocks(&rng, 20, 8);
+	test_int8_blocks(&rng, 6, 1);
+	test_int8_values(&rng);
 	close_devices();
 	return tap_done();
 }

@@ -25,13 +25,15 @@
 
 /* What the answers are held to. */
 struct bounds {
-	const char *activations;
+	const char *name, *activations;
+	enum pfx_kv_type kv_type;
 	double kl, same, perplexity_off;
 };
 
 static const struct bounds modes[] = {
-	{ "exact", 2e-4, 0.995, 1e-3 }, /* what bf16 throughout would give */
-	{ "fast", 1e-2, 0.95, 5e-3 },   /* what its option promises of the perplexity */
+	{ "exact", "exact", PFX_KV_F16, 2e-4, 0.995, 1e-3 }, /* what bf16 throughout would give */
+	{ "fast", "fast", PFX_KV_F16, 1e-2, 0.95, 5e-3 },    /* what its option promises of the perplexity */
+	{ "int8 keys and values", "exact", PFX_KV_INT8, 1e-3, 0.98, 5e-3 }, /* likewise */
 }, *mode;
 
 _Static_assert(sizeof(struct pfx_ref_position) == 4 * PFX_REF_BEST + 8, "as in the file");
@@ -170,12 +172,12 @@ static void test_mode(const char *path, const uint8_t digest[16])
 {
 	struct pfx_test_model_opts opts = { .activations = mode->activations,
 		.n_threads = PFX_LONG ? 2 : 1, .block_tokens = BLOCK_TOKENS, .rows_max = ROWS,
-		.n_blocks = BLOCKS };
+		.n_blocks = BLOCKS, .kv_type = mode->kv_type };
 	struct pfx_model *m = pfx_test_model_open(path, &opts);
 	struct pfx_device_info info;
 
 	pfx_model_device(m, &info);
-	printf("# %s kernels, activations %s\n", info.kernels, info.activations);
+	printf("# %s: %s kernels, activations %s\n", bounds->name, info.kernels, info.activations);
 	if (!PFX_LONG && strcmp(info.kernels, "reference") == 0) {
 		skip(1, "the plain loops are too slow here; make check-long runs them");
 	} else {

@@ -289,11 +289,11 @@ static int is_slow(struct pfx_model *m)
 	return strcmp(info.kernels, "reference") == 0;
 }
 
-static void test_tiny(const char *args, uint32_t block_tokens)
+static void test_tiny(const char *args, uint32_t block_tokens, enum pfx_kv_type kv_type)
 {
 	struct pfx_tiny_opts tiny = { .seed = pfx_rng_next(&rng) };
-	struct pfx_test_model_opts opts = { .block_tokens = block_tokens, .rows_max = 600,
-		.n_blocks = 2 * 600 / block_tokens + 4 };
+	struct pfx_test_model_opts opts = { .block_tokens = block_tokens, .kv_type = kv_type,
+		.rows_max = 600, .n_blocks = 2 * 600 / block_tokens + 4 };
 	static int first = 1;
 	char copy[200], *save = NULL;
 
@@ -351,11 +351,13 @@ int main(void)
 
 	rng.state = given != NULL ? strtoull(given, NULL, 0) : pfx_rng_entropy();
 	printf("# PFX_TEST_SEED=%llu\n", (unsigned long long)rng.state);
-	test_tiny("arch=llama type=Q4_1 embed=Q8_0", 16);
-	test_tiny("arch=llama type=F16 embed=F16 rope=yarn untied=1", 32);
-	test_tiny("arch=qwen2 type=Q8_0 embed=BF16 layers=1", 1);
-	test_tiny("arch=qwen3 type=F32 embed=Q4_0 head_dim=64", 8);
-	test_tiny("arch=llama type=Q6_K embed=Q4_K embd=256 head_dim=64 layers=1", 16);
+	test_tiny("arch=llama type=Q4_1 embed=Q8_0", 16, PFX_KV_F16);
+	test_tiny("arch=llama type=F16 embed=F16 rope=yarn untied=1", 32, PFX_KV_F16);
+	test_tiny("arch=qwen2 type=Q8_0 embed=BF16 layers=1", 1, PFX_KV_F16);
+	test_tiny("arch=qwen3 type=F32 embed=Q4_0 head_dim=64", 8, PFX_KV_F16);
+	test_tiny("arch=llama type=Q6_K embed=Q4_K embd=256 head_dim=64 layers=1", 16, PFX_KV_F16);
+	test_tiny("arch=llama type=Q4_1 embed=Q8_0 head_dim=64 layers=1", 32, PFX_KV_INT8);
+	test_tiny("arch=qwen3 type=Q8_0 embed=F16 head_dim=24 layers=1", 4, PFX_KV_INT8);
 	test_real();
 	return tap_done();
 }

@@ -111,6 +111,7 @@ static int open_engine(struct pfx_engine **e, const struct pfx_settings *s, char
 		.activations = s->activations,
 		.n_threads = s->threads,
 		.pin_threads = strcmp(s->pin_threads, "on") == 0,
+		.kv_dtype = s->kv_dtype,
 		.device_memory = s->device_memory,
 		.logits_memory = s->logits_memory,
 		.text_memory = s->text_cache,

@@ -80,6 +80,9 @@ static const struct setting {
 
 	{ "device-memory", "SIZE", NULL, SIZE, G_MEMORY, AT(device_memory), 1, 1e18, "1G",
 		"Memory for keys and values" },
+	{ "kv-dtype", "TYPE", "f16|int8", WORD, G_MEMORY, AT(kv_dtype), 0, 0, "f16",
+		"How keys and values are kept: f16, or int8 with a scale for each position and head, in half "
+		"the memory" },
 	{ "logits-memory", "SIZE", NULL, SIZE, G_MEMORY, AT(logits_memory), 0, 1e18, "64M",
 		"Memory for the logits that are kept where prompts ended" },
 	{ "text-cache", "SIZE", NULL, SIZE_OFF, G_MEMORY, AT(text_cache), 0, 1e18, "64M",
@@ -547,6 +550,7 @@ void pfx_settings_free(struct pfx_settings *s)
 	pfx_free(s->backend);
 	pfx_free(s->kernels);
 	pfx_free(s->activations);
+	pfx_free(s->kv_dtype);
 	pfx_free(s->chat_template);
 	pfx_free(s->store);
 	pfx_free(s->save);

@@ -15,7 +15,7 @@
 #include "base/log.h"
 
 struct pfx_settings {
-	char *model, *listen, *backend, *kernels, *activations, *chat_template;
+	char *model, *listen, *backend, *kernels, *activations, *kv_dtype, *chat_template;
 	char *store, *save; /* a folder or off; off, reused or all */
 	char *eviction;     /* default or lru */
 	char *pin_threads;  /* off or on */

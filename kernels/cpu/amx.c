@@ -310,6 +310,7 @@ const struct pfx_variant pfx_variant_amx = {
 	.attn = attn,
 	.attn_merge = attn_merge,
 	.narrow = narrow,
+	.narrow8 = narrow8,
 	.exponents_k = exponents_k,
 	.exponents_v = exponents_v,
 };

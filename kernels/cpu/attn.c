@@ -269,12 +269,53 @@ struct rope_job {
 	float *qkv;
 };
 
+/* K and V of one position and KV head, brought to the arena's type. */
+static void write_f16(const struct rope_job *job, uint32_t block, uint32_t h, uint32_t at,
+	const float *k, const float *v)
+{
+	const struct pfx_variant *variant = job->dev->variant;
+	uint32_t dim = job->kv->shape.head_dim, b = job->kv->shape.block_tokens, amax = 0;
+	uint16_t *kb = pfx_kv_plane(job->kv, block, job->layer, PFX_KV_K, h), half[PFX_TILE];
+	uint16_t *vb = pfx_kv_plane(job->kv, block, job->layer, PFX_KV_V, h);
+	uint8_t *ke = pfx_kv_marks(job->kv, block, job->layer, PFX_KV_K, h);
+	uint8_t *ve = pfx_kv_marks(job->kv, block, job->layer, PFX_KV_V, h);
+
+	for (uint32_t d = 0; d < dim; d += PFX_TILE) {
+		uint32_t n = dim - d < PFX_TILE ? dim - d : PFX_TILE, most = variant->narrow(k + d, n, half);
+		amax = most > amax ? most : amax;
+		for (uint32_t i = 0; i < n; i++) {
+			kb[(size_t)(d + i) * b + at] = half[i];
+		}
+	}
+	ke[at] = pfx_exponent(amax);
+	ve[at] = pfx_exponent(variant->narrow(v, dim, vb + (size_t)at * dim));
+}
+
+static void write_int8(const struct rope_job *job, uint32_t block, uint32_t h, uint32_t at,
+	const float *k, const float *v)
+{
+	const struct pfx_variant *variant = job->dev->variant;
+	uint32_t dim = job->kv->shape.head_dim, b = job->kv->shape.block_tokens;
+	int8_t *kb = pfx_kv_plane(job->kv, block, job->layer, PFX_KV_K, h), bytes[PFX_HEAD_DIM_MAX];
+	int8_t *vb = pfx_kv_plane(job->kv, block, job->layer, PFX_KV_V, h);
+	uint16_t *ks = pfx_kv_marks(job->kv, block, job->layer, PFX_KV_K, h);
+	uint16_t *vs = pfx_kv_marks(job->kv, block, job->layer, PFX_KV_V, h);
+
+	ks[at] = variant->narrow8(k, dim, bytes);
+	for (uint32_t d = 0; d < dim; d += 2) {
+		memcpy(kb + ((size_t)d / 2 * b + at) * 2, bytes + d, 2);
+	}
+	vs[at] = variant->narrow8(v, dim, bytes);
+	for (uint32_t d = 0; d < dim; d++) {
+		vb[((size_t)at / 2 * dim + d) * 2 + at % 2] = bytes[d];
+	}
+}
+
 static void write_kv(const struct rope_job *job, uint32_t row, const float *k, const float *v)
 {
 	const struct pfx_kv_shape *shape = &job->kv->shape;
 	const struct pfx_batch_seq *s = &job->dev->batch->seqs[job->dev->plan.seq[row]];
 	uint32_t pos = job->dev->plan.pos[row], dim = shape->head_dim, at = pos % shape->block_tokens;
-	uint16_t half[PFX_TILE];
 
 	if (pos < s->write_from) {
 		return;
@@ -282,20 +323,11 @@ static void write_kv(const struct rope_job *job, uint32_t row, const float *k, c
 	PFX_ASSERT(pos / shape->block_tokens < s->n_blocks);
 	uint32_t block = s->blocks[pos / shape->block_tokens];
 	for (uint32_t h = 0; h < shape->n_kv_heads; h++, k += dim, v += dim) {
-		uint16_t *kb = pfx_kv_k(job->kv, block, job->layer, h) + at;
-		uint32_t amax = 0;
-		for (uint32_t d = 0; d < dim; d += PFX_TILE) {
-			uint32_t n = dim - d < PFX_TILE ? dim - d : PFX_TILE;
-			uint32_t most = job->dev->variant->narrow(k + d, n, half);
-			amax = most > amax ? most : amax;
-			for (uint32_t i = 0; i < n; i++) {
-				kb[(size_t)(d + i) * shape->block_tokens] = half[i];
-			}
+		if (shape->type == PFX_KV_F16) {
+			write_f16(job, block, h, at, k, v);
+		} else {
+			write_int8(job, block, h, at, k, v);
 		}
-		pfx_kv_k_exps(job->kv, block, job->layer, h)[at] = pfx_exponent(amax);
-		amax = job->dev->variant->narrow(v, dim,
-			pfx_kv_v(job->kv, block, job->layer, h) + (size_t)at * dim);
-		pfx_kv_v_exps(job->kv, block, job->layer, h)[at] = pfx_exponent(amax);
 	}
 }
 
@@ -413,8 +445,7 @@ static uint32_t do_segment(const struct attn_job *job, const struct pfx_attn_uni
 {
 	const struct pfx_batch_seq *seq = &job->dev->batch->seqs[u->seq];
 	uint32_t start = seg * PFX_SEGMENT, b = job->kv->shape.block_tokens, first = 0, n = 0;
-	const uint16_t *kb[PFX_SEGMENT], *vb[PFX_SEGMENT];
-	const uint8_t *ke[PFX_SEGMENT], *ve[PFX_SEGMENT];
+	const void *kb[PFX_SEGMENT], *vb[PFX_SEGMENT], *ke[PFX_SEGMENT], *ve[PFX_SEGMENT];
 
 	for (uint32_t i = 0; i < u->n_rows * job->group; i++) {
 		uint32_t pos = job->dev->plan.pos[row_of(job, u, i / job->group)];
@@ -427,10 +458,10 @@ static uint32_t do_segment(const struct attn_job *job, const struct pfx_attn_uni
 	}
 	for (uint32_t i = 0, at = start / b; i * b < n; i++, at++) {
 		PFX_ASSERT(at < seq->n_blocks);
-		kb[i] = pfx_kv_k(job->kv, seq->blocks[at], job->layer, kv_head);
-		vb[i] = pfx_kv_v(job->kv, seq->blocks[at], job->layer, kv_head);
-		ke[i] = pfx_kv_k_exps(job->kv, seq->blocks[at], job->layer, kv_head);
-		ve[i] = pfx_kv_v_exps(job->kv, seq->blocks[at], job->layer, kv_head);
+		kb[i] = pfx_kv_plane(job->kv, seq->blocks[at], job->layer, PFX_KV_K, kv_head);
+		vb[i] = pfx_kv_plane(job->kv, seq->blocks[at], job->layer, PFX_KV_V, kv_head);
+		ke[i] = pfx_kv_marks(job->kv, seq->blocks[at], job->layer, PFX_KV_K, kv_head);
+		ve[i] = pfx_kv_marks(job->kv, seq->blocks[at], job->layer, PFX_KV_V, kv_head);
 	}
 	struct pfx_attn a = {
 		.head_dim = job->dim,
@@ -440,6 +471,7 @@ static uint32_t do_segment(const struct attn_job *job, const struct pfx_attn_uni
 		.q_scale = s->q_scale + first,
 		.n_valid = s->n_valid + first,
 		.block_tokens = job->kv->shape.block_tokens,
+		.type = job->kv->shape.type,
 		.kb = kb,
 		.vb = vb,
 		.ke = ke,

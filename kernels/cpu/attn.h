@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #define PFX_HEAD_DIM_MAX 1024u
+#define PFX_F16_NAN 0x7e00u
 #define PFX_EXP_NONE 31 /* exponent of a position that is not finite */
 #define PFX_QUERY_NORM 32000.0f
 #define PFX_QUERY_MIN 1e-30f /* vectors of a smaller norm count as zero */

@@ -224,6 +224,7 @@ const struct pfx_variant pfx_variant_avx2 = {
 	.attn = attn,
 	.attn_merge = attn_merge,
 	.narrow = narrow,
+	.narrow8 = narrow8,
 	.exponents_k = exponents_k,
 	.exponents_v = exponents_v,
 };

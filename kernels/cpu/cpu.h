@@ -109,9 +109,9 @@ struct pfx_attn {
 	const float *q_scale;       /* [n], scale * log2(e) times that of q's words */
 	const uint32_t *n_valid;    /* [n] */
 	uint32_t block_tokens;
-	const uint16_t *const *kb;  /* K [head_dim][block_tokens] of each block that is seen */
-	const uint16_t *const *vb;  /* V [block_tokens][head_dim] */
-	const uint8_t *const *ke, *const *ve; /* exponents [block_tokens] of each */
+	enum pfx_kv_type type;
+	const void *const *kb, *const *vb; /* planes of each block that is seen (kv.c) */
+	const void *const *ke, *const *ve; /* their exponents or scales, [block_tokens] */
 	float *m, *l;               /* [n] out: maximum, sum of 2^(score - m) */
 	float *o;                   /* [n][dim_pad] out: sum of 2^(score - m) v */
 	/* For the variant's use. */
@@ -149,6 +149,8 @@ struct pfx_variant {
 		float l, const float *o);
 	/* y[0..n) as f16; returns the largest |y|, as the bits of one. */
 	uint32_t (*narrow)(const float *x, uint32_t n, uint16_t *y);
+	/* y[0..n) as int8; returns their scale as f16, NaN when one is not finite. n is even. */
+	uint16_t (*narrow8)(const float *x, uint32_t n, int8_t *y);
 	/* e[n_cols] of the columns (K), or e[n_rows] of the rows (V), of f16 x[n_rows][n_cols]. */
 	void (*exponents_k)(const uint16_t *x, uint32_t n_rows, uint32_t n_cols, uint8_t *e);
 	void (*exponents_v)(const uint16_t *x, uint32_t n_rows, uint32_t n_cols, uint8_t *e);
@@ -165,14 +167,14 @@ struct pfx_mem {
 
 struct pfx_kv {
 	struct pfx_kv_shape shape;
-	size_t block_bytes, plane; /* plane: f16 elements of one layer's K or V of one KV head */
+	size_t block_bytes, plane; /* plane: bytes of one layer's K or V of one KV head */
 	uint32_t n_blocks;
 	size_t map_bytes, exps_bytes;
 	uint8_t *base;
 	/*
-	 * [n_blocks][planes][block_tokens] exponents of the positions (attn.h). They follow from the
-	 * f16 and are kept beside the blocks, since attention would else have to look for the largest
-	 * of a position each time.
+	 * With f16: [n_blocks][planes][block_tokens] exponents of the positions (attn.h). They follow
+	 * from the f16 and are kept beside the blocks, since attention would else have to look for the
+	 * largest of a position each time.
 	 */
 	uint8_t *exps;
 };
@@ -259,11 +261,12 @@ int pfx_cpu_kv_read(struct pfx_device *dev, const struct pfx_kv *kv, uint32_t bl
 	void *dst);
 void pfx_cpu_kv_trim(const struct pfx_kv *kv, void *block, uint32_t n);
 int pfx_cpu_kv_write(struct pfx_device *dev, struct pfx_kv *kv, uint32_t block, const void *src);
-uint16_t *pfx_kv_k(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint32_t head);
-uint16_t *pfx_kv_v(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint32_t head);
-/* Exponents of the positions of that K or V. */
-uint8_t *pfx_kv_k_exps(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint32_t head);
-uint8_t *pfx_kv_v_exps(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint32_t head);
+/* Plane of K or V; exponents (uint8_t) or scales (f16) of its positions. */
+enum pfx_kv_which { PFX_KV_K, PFX_KV_V };
+void *pfx_kv_plane(const struct pfx_kv *kv, uint32_t block, uint32_t layer, enum pfx_kv_which which,
+	uint32_t head);
+void *pfx_kv_marks(const struct pfx_kv *kv, uint32_t block, uint32_t layer, enum pfx_kv_which which,
+	uint32_t head);
 
 /* attn.c */
 int pfx_plan_batch(struct pfx_device *dev, const struct pfx_batch *batch);

@@ -1,9 +1,13 @@
 /*
  * The KV arena: blocks side by side in one mapping that the system fills with zero pages on
- * use. A block is [layer][K, V][kv_head] planes of f16; a K plane is [head_dim][block_tokens],
- * so that scores are computed with positions side by side, a V plane is
- * [block_tokens][head_dim]. Beside each block stand the exponents of its positions, written
- * with it.
+ * use. A block is [layer][K, V][kv_head] planes.
+ *
+ *   f16   a K plane is [head_dim][block_tokens], so that scores are computed with positions side
+ *         by side, a V plane [block_tokens][head_dim]. Beside each block stand the exponents of
+ *         its positions, written with it.
+ *   int8  K [head_dim/2][block_tokens][2], V [block_tokens/2][head_dim][2]: pairs as the products
+ *         want them (of one token: V is one pair, half of it unused). Behind the planes follow
+ *         the scales, f16 [layer][K, V][kv_head][block_tokens].
  */
 #include "config.h"
 
@@ -16,15 +20,24 @@
 #include "base/error.h"
 #include "kernels/cpu/cpu.h"
 
-size_t pfx_cpu_kv_block_bytes(const struct pfx_kv_shape *shape)
+static size_t n_planes(const struct pfx_kv_shape *shape)
 {
-	return (size_t)shape->n_layers * 2 * shape->n_kv_heads * shape->head_dim *
-		shape->block_tokens * sizeof(uint16_t);
+	return (size_t)shape->n_layers * 2 * shape->n_kv_heads;
 }
 
-static size_t n_planes(const struct pfx_kv *kv)
+/* Bytes of a plane; those of a block of one token have room for a pair. */
+static size_t plane_bytes(const struct pfx_kv_shape *shape)
 {
-	return (size_t)kv->shape.n_layers * 2 * kv->shape.n_kv_heads;
+	return shape->type == PFX_KV_F16
+		? (size_t)shape->head_dim * shape->block_tokens * sizeof(uint16_t)
+		: (size_t)shape->head_dim * ((shape->block_tokens + 1) / 2 * 2);
+}
+
+size_t pfx_cpu_kv_block_bytes(const struct pfx_kv_shape *shape)
+{
+	size_t marks = shape->type == PFX_KV_F16 ? 0 : shape->block_tokens * sizeof(uint16_t);
+
+	return n_planes(shape) * (plane_bytes(shape) + marks);
 }
 
 static void *map(size_t bytes)
@@ -46,7 +59,7 @@ int pfx_cpu_kv_open(struct pfx_device *dev, const struct pfx_kv_shape *shape, ui
 	struct pfx_kv *kv;
 	uint32_t b = shape->block_tokens;
 
-	if (shape->type != PFX_F16) {
+	if (shape->type != PFX_KV_F16 && (shape->type != PFX_KV_INT8 || shape->head_dim % 2 != 0)) {
 		return PFX_E_UNSUPPORTED;
 	}
 	if (n_blocks == 0 || shape->n_layers == 0 || shape->n_kv_heads == 0 || shape->head_dim == 0 ||
@@ -59,7 +72,7 @@ int pfx_cpu_kv_open(struct pfx_device *dev, const struct pfx_kv_shape *shape, ui
 		return -ENOMEM;
 	}
 	kv->shape = *shape;
-	kv->plane = (size_t)shape->head_dim * b;
+	kv->plane = plane_bytes(shape);
 	kv->block_bytes = pfx_cpu_kv_block_bytes(shape);
 	kv->n_blocks = n_blocks;
 	if (kv->block_bytes > SIZE_MAX / n_blocks) {
@@ -67,10 +80,10 @@ int pfx_cpu_kv_open(struct pfx_device *dev, const struct pfx_kv_shape *shape, ui
 		return -ENOMEM;
 	}
 	kv->map_bytes = kv->block_bytes * n_blocks;
-	kv->exps_bytes = n_planes(kv) * b * n_blocks;
+	kv->exps_bytes = shape->type == PFX_KV_F16 ? n_planes(shape) * b * n_blocks : 0;
 	kv->base = map(kv->map_bytes);
-	kv->exps = map(kv->exps_bytes);
-	if (kv->base == NULL || kv->exps == NULL) {
+	kv->exps = kv->exps_bytes == 0 ? NULL : map(kv->exps_bytes);
+	if (kv->base == NULL || (kv->exps == NULL && kv->exps_bytes != 0)) {
 		pfx_cpu_kv_close(dev, kv);
 		return -ENOMEM;
 	}
@@ -87,48 +100,45 @@ void pfx_cpu_kv_close(struct pfx_device *dev, struct pfx_kv *kv)
 	}
 }
 
-/* Which plane of a block: K (0) or V (1) of a layer and KV head. */
-static size_t plane_of(const struct pfx_kv *kv, uint32_t layer, uint32_t which, uint32_t head)
-{
-	return ((size_t)layer * 2 + which) * kv->shape.n_kv_heads + head;
-}
-
-static uint16_t *plane(const struct pfx_kv *kv, uint32_t block, size_t i)
-{
-	PFX_ASSERT(block < kv->n_blocks);
-	return (uint16_t *)(kv->base + block * kv->block_bytes) + i * kv->plane;
-}
-
-static uint8_t *exps(const struct pfx_kv *kv, uint32_t block, size_t i)
-{
-	PFX_ASSERT(block < kv->n_blocks);
-	return kv->exps + (block * n_planes(kv) + i) * kv->shape.block_tokens;
-}
-
-uint16_t *pfx_kv_k(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint32_t head)
-{
-	return plane(kv, block, plane_of(kv, layer, 0, head));
-}
-
-uint16_t *pfx_kv_v(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint32_t head)
-{
-	return plane(kv, block, plane_of(kv, layer, 1, head));
-}
-
-uint8_t *pfx_kv_k_exps(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint32_t head)
-{
-	return exps(kv, block, plane_of(kv, layer, 0, head));
-}
-
-uint8_t *pfx_kv_v_exps(const struct pfx_kv *kv, uint32_t block, uint32_t layer, uint32_t head)
-{
-	return exps(kv, block, plane_of(kv, layer, 1, head));
-}
-
 static void *block_at(const struct pfx_kv *kv, uint32_t block)
 {
 	PFX_ASSERT(block < kv->n_blocks);
 	return kv->base + block * kv->block_bytes;
+}
+
+/* Which plane of a block. */
+static size_t plane_of(const struct pfx_kv *kv, uint32_t layer, enum pfx_kv_which which, uint32_t head)
+{
+	return ((size_t)layer * 2 + (size_t)which) * kv->shape.n_kv_heads + head;
+}
+
+static uint8_t *exps(const struct pfx_kv *kv, uint32_t block, size_t plane)
+{
+	return kv->exps + (block * n_planes(&kv->shape) + plane) * kv->shape.block_tokens;
+}
+
+/* Scales of a plane of the block that lies at `block`. */
+static uint16_t *scales(const struct pfx_kv *kv, const void *block, size_t plane)
+{
+	const uint8_t *at = (const uint8_t *)block + n_planes(&kv->shape) * kv->plane;
+
+	return (uint16_t *)(uintptr_t)at + plane * kv->shape.block_tokens;
+}
+
+void *pfx_kv_plane(const struct pfx_kv *kv, uint32_t block, uint32_t layer, enum pfx_kv_which which,
+	uint32_t head)
+{
+	return (uint8_t *)block_at(kv, block) + plane_of(kv, layer, which, head) * kv->plane;
+}
+
+void *pfx_kv_marks(const struct pfx_kv *kv, uint32_t block, uint32_t layer, enum pfx_kv_which which,
+	uint32_t head)
+{
+	size_t plane = plane_of(kv, layer, which, head);
+
+	PFX_ASSERT(block < kv->n_blocks);
+	return kv->shape.type == PFX_KV_F16 ? (void *)exps(kv, block, plane)
+		: scales(kv, block_at(kv, block), plane);
 }
 
 /* Plane i of a block is one of K? */
@@ -137,18 +147,62 @@ static int is_k(const struct pfx_kv *kv, size_t i)
 	return i / kv->shape.n_kv_heads % 2 == 0;
 }
 
-/* The first n positions of a block, and nothing else of it, is read and written. */
-static void copy_first(const struct pfx_kv *kv, uint16_t *dst, const uint16_t *src, uint32_t n)
+/* Positions [from, to) of a plane of K: rows of 2-byte elements, f16 or pairs of int8. NULL: zeros. */
+static void set_k(const struct pfx_kv *kv, uint8_t *dst, const uint8_t *src, uint32_t from, uint32_t to)
 {
-	uint32_t b = kv->shape.block_tokens, dim = kv->shape.head_dim;
+	size_t row = (size_t)kv->shape.block_tokens * 2;
 
-	for (size_t i = 0; i < n_planes(kv); i++, dst += kv->plane, src += kv->plane) {
-		if (!is_k(kv, i)) {
-			memcpy(dst, src, (size_t)n * dim * sizeof(*dst));
-			continue;
+	for (size_t at = (size_t)from * 2; at < kv->plane; at += row) {
+		if (src != NULL) {
+			memcpy(dst + at, src + at, (size_t)(to - from) * 2);
+		} else {
+			memset(dst + at, 0, (size_t)(to - from) * 2);
 		}
-		for (size_t d = 0; d < dim; d++) {
-			memcpy(dst + d * b, src + d * b, n * sizeof(*dst));
+	}
+}
+
+/* The same of a plane of V. */
+static void set_v(const struct pfx_kv *kv, uint8_t *dst, const uint8_t *src, uint32_t from, uint32_t to)
+{
+	size_t dim = kv->shape.head_dim, step = kv->shape.type == PFX_KV_F16 ? 1 : 2;
+
+	if (kv->shape.type == PFX_KV_INT8) {
+		/* One half of the pairs at the ends. */
+		for (size_t d = 0; d < dim && from % 2 != 0 && from < to; d++) {
+			size_t at = ((from / 2) * dim + d) * 2 + 1;
+			dst[at] = src == NULL ? 0 : src[at];
+		}
+		from += from < to ? from % 2 : 0;
+		for (size_t d = 0; d < dim && to % 2 != 0 && from < to; d++) {
+			size_t at = ((to / 2) * dim + d) * 2;
+			dst[at] = src == NULL ? 0 : src[at];
+		}
+		to -= from < to ? to % 2 : 0;
+	}
+	size_t at = from / step * dim * 2, bytes = (to - from) / step * dim * 2;
+	if (src != NULL) {
+		memcpy(dst + at, src + at, bytes);
+	} else {
+		memset(dst + at, 0, bytes);
+	}
+}
+
+/* Positions [from, to) of a block, and nothing else of it, from src, or NULL: zeros. */
+static void set_positions(const struct pfx_kv *kv, void *dst, const void *src, uint32_t from, uint32_t to)
+{
+	for (size_t i = 0; i < n_planes(&kv->shape); i++) {
+		uint8_t *d = (uint8_t *)dst + i * kv->plane;
+		const uint8_t *s = src == NULL ? NULL : (const uint8_t *)src + i * kv->plane;
+		if (is_k(kv, i)) {
+			set_k(kv, d, s, from, to);
+		} else {
+			set_v(kv, d, s, from, to);
+		}
+		if (kv->shape.type == PFX_KV_INT8 && src != NULL) {
+			memcpy(scales(kv, dst, i) + from, scales(kv, src, i) + from,
+				(to - from) * sizeof(uint16_t));
+		} else if (kv->shape.type == PFX_KV_INT8) {
+			memset(scales(kv, dst, i) + from, 0, (to - from) * sizeof(uint16_t));
 		}
 	}
 }
@@ -157,8 +211,8 @@ int pfx_cpu_kv_copy(struct pfx_device *dev, struct pfx_kv *kv, uint32_t dst, uin
 	uint32_t n)
 {
 	PFX_ASSERT(n <= kv->shape.block_tokens && dst != src);
-	copy_first(kv, block_at(kv, dst), block_at(kv, src), n);
-	for (size_t i = 0; i < n_planes(kv); i++) {
+	set_positions(kv, block_at(kv, dst), block_at(kv, src), 0, n);
+	for (size_t i = 0; kv->exps != NULL && i < n_planes(&kv->shape); i++) {
 		memcpy(exps(kv, dst, i), exps(kv, src, i), n);
 	}
 	return 0;
@@ -166,18 +220,9 @@ int pfx_cpu_kv_copy(struct pfx_device *dev, struct pfx_kv *kv, uint32_t dst, uin
 
 void pfx_cpu_kv_trim(const struct pfx_kv *kv, void *block, uint32_t n)
 {
-	uint32_t b = kv->shape.block_tokens, dim = kv->shape.head_dim;
-	uint16_t *at = block;
-
-	PFX_ASSERT(n <= b);
-	for (size_t i = 0; i < n_planes(kv) && n < b; i++, at += kv->plane) {
-		if (!is_k(kv, i)) {
-			memset(at + (size_t)n * dim, 0, (size_t)(b - n) * dim * sizeof(*at));
-			continue;
-		}
-		for (size_t d = 0; d < dim; d++) {
-			memset(at + d * b + n, 0, (b - n) * sizeof(*at));
-		}
+	PFX_ASSERT(n <= kv->shape.block_tokens);
+	if (n < kv->shape.block_tokens) {
+		set_positions(kv, block, NULL, n, kv->shape.block_tokens);
 	}
 }
 
@@ -189,22 +234,26 @@ int pfx_cpu_kv_read(struct pfx_device *dev, const struct pfx_kv *kv, uint32_t bl
 		memcpy(dst, block_at(kv, block), kv->block_bytes);
 		return 0;
 	}
-	copy_first(kv, dst, block_at(kv, block), n);
+	set_positions(kv, dst, block_at(kv, block), 0, n);
 	pfx_cpu_kv_trim(kv, dst, n);
 	return 0;
 }
 
 int pfx_cpu_kv_write(struct pfx_device *dev, struct pfx_kv *kv, uint32_t block, const void *src)
 {
-	const uint16_t *from = src;
 	uint32_t b = kv->shape.block_tokens, dim = kv->shape.head_dim;
+	uint8_t *to = block_at(kv, block);
 
-	for (size_t i = 0; i < n_planes(kv); i++, from += kv->plane) {
-		uint16_t *to = memcpy(plane(kv, block, i), from, kv->plane * sizeof(*from));
+	if (kv->exps == NULL) {
+		memcpy(to, src, kv->block_bytes);
+		return 0;
+	}
+	for (size_t i = 0; i < n_planes(&kv->shape); i++, to += kv->plane) {
+		memcpy(to, (const uint8_t *)src + i * kv->plane, kv->plane);
 		if (is_k(kv, i)) {
-			dev->variant->exponents_k(to, dim, b, exps(kv, block, i));
+			dev->variant->exponents_k((const uint16_t *)to, dim, b, exps(kv, block, i));
 		} else {
-			dev->variant->exponents_v(to, b, dim, exps(kv, block, i));
+			dev->variant->exponents_v((const uint16_t *)to, b, dim, exps(kv, block, i));
 		}
 	}
 	return 0;

@@ -214,8 +214,8 @@ static float attn_query(const float *x, uint32_t dim, uint32_t dim_pad, float fa
 	return norm / PFX_QUERY_NORM * factor;
 }
 
-/* n f16 of a position with exponent e to words; returns their scale, NaN when they are not finite. */
-static float words_of(const uint16_t *f16, size_t stride, uint32_t n, int bits, int e, int16_t *words)
+/* f16 of a position with exponent e to words; returns their scale. */
+static float words_f16(const uint16_t *f16, size_t stride, uint32_t n, int bits, int e, int16_t *words)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		words[i] = e == PFX_EXP_NONE ? 0
@@ -224,15 +224,44 @@ static float words_of(const uint16_t *f16, size_t stride, uint32_t n, int bits, 
 	return e == PFX_EXP_NONE ? NAN : ldexpf(1, PFX_WORD_DOWN(bits) - 127 + e);
 }
 
+/* K of a position as words; returns their scale. kv.c has the layouts. */
+static float k_words(const struct pfx_attn *a, uint32_t pos, int16_t *words)
+{
+	uint32_t b = a->block_tokens, at = pos % b;
+	const int8_t *bytes = a->kb[pos / b];
+
+	if (a->type == PFX_KV_F16) {
+		return words_f16((const uint16_t *)a->kb[pos / b] + at, b, a->head_dim,
+			pfx_k_bits(a->head_dim), ((const uint8_t *)a->ke[pos / b])[at], words);
+	}
+	for (uint32_t d = 0; d < a->head_dim; d++) {
+		words[d] = bytes[((size_t)d / 2 * b + at) * 2 + d % 2];
+	}
+	return pfx_f16_to_f32(((const uint16_t *)a->ke[pos / b])[at]);
+}
+
+static float v_words(const struct pfx_attn *a, uint32_t pos, int16_t *words)
+{
+	uint32_t b = a->block_tokens, at = pos % b;
+	const int8_t *bytes = a->vb[pos / b];
+
+	if (a->type == PFX_KV_F16) {
+		return words_f16((const uint16_t *)a->vb[pos / b] + (size_t)at * a->head_dim, 1, a->head_dim,
+			PFX_V_BITS, ((const uint8_t *)a->ve[pos / b])[at], words);
+	}
+	for (uint32_t d = 0; d < a->head_dim; d++) {
+		words[d] = bytes[((size_t)at / 2 * a->head_dim + d) * 2 + at % 2];
+	}
+	return pfx_f16_to_f32(((const uint16_t *)a->ve[pos / b])[at]);
+}
+
 static void attn_scores(const struct pfx_attn *a, uint32_t i, float *p)
 {
 	const int16_t *q = a->q + (size_t)i * a->dim_pad;
-	uint32_t b = a->block_tokens;
 	int16_t k[PFX_HEAD_DIM_MAX];
 
 	for (uint32_t j = 0; j < a->n_valid[i]; j++) {
-		float scale = words_of(a->kb[j / b] + j % b, b, a->head_dim, pfx_k_bits(a->head_dim),
-			a->ke[j / b][j % b], k);
+		float scale = k_words(a, j, k);
 		int32_t dot = 0;
 		for (uint32_t d = 0; d < a->head_dim; d++) {
 			dot += q[d] * k[d];
@@ -245,14 +274,13 @@ static void attn_vector(const struct pfx_attn *a, uint32_t i)
 {
 	float *p = a->p, *scale = a->v_scale, *o = a->o + (size_t)i * a->dim_pad;
 	float lanes[PFX_TILE] = { 0 }, sums[PFX_TILE] = { 0 }, m = -INFINITY, most = 0, eighth;
-	uint32_t n = a->n_valid[i], b = a->block_tokens;
+	uint32_t n = a->n_valid[i];
 	int16_t *v = (int16_t *)a->v_words;
 
 	attn_scores(a, i, p);
 	for (uint32_t j = 0; j < n; j++) {
 		m = p[j] > m ? p[j] : m;
-		scale[j] = words_of(a->vb[j / b] + (size_t)(j % b) * a->head_dim, 1, a->head_dim,
-			PFX_V_BITS, a->ve[j / b][j % b], v + (size_t)j * a->dim_pad);
+		scale[j] = v_words(a, j, v + (size_t)j * a->dim_pad);
 	}
 	for (uint32_t j = 0; j < n; j++) {
 		p[j] = exp2_poly(p[j] - m);
@@ -305,6 +333,32 @@ static uint32_t narrow(const float *x, uint32_t n, uint16_t *y)
 	return amax;
 }
 
+static uint16_t narrow8(const float *x, uint32_t n, int8_t *y)
+{
+	uint32_t amax = 0, bits;
+	uint16_t scale;
+	float most, inv;
+
+	for (uint32_t i = 0; i < n; i++) {
+		memcpy(&bits, &x[i], 4);
+		amax = (bits & 0x7fffffffu) > amax ? bits & 0x7fffffffu : amax;
+	}
+	memcpy(&most, &amax, 4);
+	scale = pfx_f32_to_f16(most / 127.0f);
+	memset(y, 0, n);
+	if (scale >= 0x7c00) {
+		return PFX_F16_NAN;
+	}
+	inv = 1.0f / pfx_f16_to_f32(scale);
+	for (uint32_t i = 0; i < n && scale != 0; i++) {
+		float v = x[i] * inv;
+		v = v < 127.0f ? v : 127.0f;
+		v = v > -127.0f ? v : -127.0f;
+		y[i] = (int8_t)word(v, 1);
+	}
+	return scale;
+}
+
 static uint8_t exponent_of(const uint16_t *x, uint32_t n, size_t stride)
 {
 	uint32_t amax = 0;
@@ -342,6 +396,7 @@ const struct pfx_variant pfx_variant_reference = {
 	.attn = attn,
 	.attn_merge = attn_merge,
 	.narrow = narrow,
+	.narrow8 = narrow8,
 	.exponents_k = exponents_k,
 	.exponents_v = exponents_v,
 };

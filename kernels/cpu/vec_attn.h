@@ -15,54 +15,127 @@ static inline v16 word(const uint16_t *half, v16 up)
 	return v_fma(v_load_f16(half), up, v_set1(PFX_WORD_MAGIC));
 }
 
-/* Some positions of K or V as f16, and their factors to words; or as words. */
+/* Where words come from: scratch, or blocks of f16 or int8 (kv.c has the layouts). */
+enum form { WORDS, F16, INT8 };
+
+/*
+ * Some positions of K or V; stride: to the next dimension of K or position of V in f16, else to
+ * the next pair of them in words or bytes.
+ */
 struct source {
-	const uint16_t *half;
-	size_t stride; /* from one dimension (K) or position (V) to the next */
-	const uint32_t *words;
-	size_t pairs;  /* from one pair to the next */
+	const void *at;
+	size_t stride;
 };
 
+/* Pair i of dimensions of K, 16 positions from 16 c on. */
+static inline __attribute__((always_inline)) w16 pair_k(const enum form form, struct source k,
+	size_t i, int c, v16 up)
+{
+	if (form == WORDS) {
+		return w_load((const uint32_t *)k.at + i * k.stride + 16 * c);
+	}
+	if (form == INT8) {
+		return w_load_bytes((const uint8_t *)k.at + i * k.stride + 32 * c);
+	}
+	const uint16_t *at = (const uint16_t *)k.at + 2 * i * k.stride + 16 * c;
+	return v_pairs(word(at, up), word(at + k.stride, up));
+}
+
+/* Pair i of positions of V, 16 dimensions from `dim` on. */
+static inline __attribute__((always_inline)) w16 pair_v(const enum form form, struct source v,
+	size_t i, uint32_t dim, v16 up_even, v16 up_odd)
+{
+	if (form == WORDS) {
+		return w_load((const uint32_t *)v.at + i * v.stride + dim);
+	}
+	if (form == INT8) {
+		return w_load_bytes((const uint8_t *)v.at + i * v.stride + 2 * (size_t)dim);
+	}
+	const uint16_t *at = (const uint16_t *)v.at + 2 * i * v.stride + dim;
+	return v_pairs(word(at, up_even), word(at + v.stride, up_odd));
+}
+
 /* ---- to words in scratch ---- */
+
+/* Exponents or scales of positions [pos, pos + 16); of those from n on, anything. */
+static inline const void *marks_at(const struct pfx_attn *a, const void *const *marks, uint32_t pos,
+	uint32_t n, void *copy)
+{
+	const uint32_t b = a->block_tokens;
+	const size_t bytes = a->type == PFX_KV_F16 ? 1 : 2;
+
+	if (b >= 16) {
+		return (const uint8_t *)marks[pos / b] + pos % b * bytes;
+	}
+	memset(copy, 0, 16 * bytes);
+	for (uint32_t i = 0; i < 16 && pos + i < n; i++) {
+		memcpy((uint8_t *)copy + i * bytes,
+			(const uint8_t *)marks[(pos + i) / b] + (pos + i) % b * bytes, bytes);
+	}
+	return copy;
+}
+
+/* The factors of positions [pos, pos + 16) from words, and to them (int8 are words). */
+static inline void load_scales(const struct pfx_attn *a, uint32_t pos, uint32_t n)
+{
+	uint16_t copy[16];
+	const void *k = marks_at(a, a->ke, pos, n, copy);
+
+	if (a->type == PFX_KV_F16) {
+		v_store(a->k_scale + pos, v_word_down(k, pfx_k_bits(a->head_dim)));
+		v_store(a->k_up + pos, v_word_up(k, pfx_k_bits(a->head_dim)));
+	} else {
+		v_store(a->k_scale + pos, v_load_f16(k));
+	}
+	const void *v = marks_at(a, a->ve, pos, n, copy);
+	if (a->type == PFX_KV_F16) {
+		v_store(a->v_scale + pos, v_word_down(v, PFX_V_BITS));
+		v_store(a->v_up + pos, v_word_up(v, PFX_V_BITS));
+	} else {
+		v_store(a->v_scale + pos, v_load_f16(v));
+	}
+}
 
 /* K of positions [pos, pos + 16); those from n on may be anything. */
 static inline void words_k(const struct pfx_attn *a, uint32_t pos, uint32_t n, uint32_t *words)
 {
-	const uint32_t b = a->block_tokens;
-	const uint16_t *half = a->kb[pos / b] + pos % b;
-	const uint8_t *exps = a->ke[pos / b] + pos % b;
+	const uint32_t b = a->block_tokens, dim = a->head_dim;
+	/* Elements of 2 bytes, f16 or pairs of int8: rows of them, positions side by side. */
+	const uint32_t n_rows = a->type == PFX_KV_F16 ? dim : dim / 2;
+	const uint16_t *at = (const uint16_t *)a->kb[pos / b] + pos % b;
 	uint16_t copy[16 * PFX_HEAD_DIM_MAX];
-	uint8_t exps_copy[16] = { 0 };
+	const v16 up = v_load(a->k_up + pos), none = v_zero();
 	size_t stride = b;
-	v16 up, none = v_zero();
+	uint32_t d = 0;
 
-	if (b < 16) {
-		for (uint32_t i = 0; i < 16 && pos + i < n; i++) {
-			const uint16_t *k = a->kb[(pos + i) / b] + (pos + i) % b;
-			exps_copy[i] = a->ke[(pos + i) / b][(pos + i) % b];
-			for (uint32_t d = 0; d < a->head_dim; d++) {
-				copy[d * 16 + i] = k[d * b];
-			}
+	for (uint32_t i = 0; b < 16 && i < 16 && pos + i < n; i++) {
+		const uint16_t *k = (const uint16_t *)a->kb[(pos + i) / b] + (pos + i) % b;
+		for (uint32_t row = 0; row < n_rows; row++) {
+			copy[row * 16 + i] = k[row * b];
 		}
-		half = copy;
-		exps = exps_copy;
+	}
+	if (b < 16) {
+		at = copy;
 		stride = 16;
 	}
-	up = v_word_up(exps, pfx_k_bits(a->head_dim));
-	v_store(a->k_scale + pos, v_word_down(exps, pfx_k_bits(a->head_dim)));
-	for (uint32_t d = 0; d + 2 <= a->head_dim; d += 2, words += PFX_STRIP, half += 2 * stride) {
-		w_store(words, v_pairs(word(half, up), word(half + stride, up)));
+	if (a->type == PFX_KV_INT8) {
+		for (; d < dim; d += 2, words += PFX_STRIP, at += stride) {
+			w_store(words, w_load_bytes(at));
+		}
 	}
-	for (uint32_t d = a->head_dim / 2 * 2; d < a->dim_pad; d += 2, words += PFX_STRIP) {
-		w_store(words, v_pairs(d < a->head_dim ? word(half, up) : none, none));
+	for (; d + 2 <= dim; d += 2, words += PFX_STRIP, at += 2 * stride) {
+		w_store(words, v_pairs(word(at, up), word(at + stride, up)));
+	}
+	for (; d < a->dim_pad; d += 2, words += PFX_STRIP) {
+		w_store(words, v_pairs(d < dim ? word(at, up) : none, none));
 	}
 }
 
-/* V of one position; its dimensions are a whole number of vectors. */
+/* V of one position in f16; its dimensions are a whole number of vectors. */
 static inline const uint16_t *row_v(const struct pfx_attn *a, uint32_t pos, uint16_t *copy)
 {
 	const uint32_t b = a->block_tokens;
-	const uint16_t *v = a->vb[pos / b] + (size_t)(pos % b) * a->head_dim;
+	const uint16_t *v = (const uint16_t *)a->vb[pos / b] + (size_t)(pos % b) * a->head_dim;
 
 	if (a->head_dim == a->dim_pad) {
 		return v;
@@ -71,51 +144,46 @@ static inline const uint16_t *row_v(const struct pfx_attn *a, uint32_t pos, uint
 	return memcpy(copy, v, a->head_dim * sizeof(*copy));
 }
 
-/* V of positions [pos, pos + 16), those from n on zero. */
+/* V of positions pos, which is even, and pos + 1 in int8, likewise. */
+static inline const uint8_t *pairs_of_v(const struct pfx_attn *a, uint32_t pos, uint32_t n, uint8_t *copy)
+{
+	const uint32_t b = a->block_tokens;
+	const uint8_t *v = (const uint8_t *)a->vb[pos / b] + (size_t)(pos % b) * a->head_dim;
+
+	if (b > 1 && a->head_dim == a->dim_pad) {
+		return v;
+	}
+	memset(copy, 0, 2 * (size_t)a->dim_pad);
+	memcpy(copy, v, 2 * (size_t)a->head_dim);
+	for (uint32_t d = 0; b == 1 && d < a->head_dim && pos + 1 < n; d++) {
+		copy[2 * d + 1] = ((const uint8_t *)a->vb[pos + 1])[2 * d];
+	}
+	return copy;
+}
+
+/* V of positions [pos, pos + 16); those from n on may be anything. */
 static inline void words_v(const struct pfx_attn *a, uint32_t pos, uint32_t n, uint32_t *words)
 {
-	const uint32_t b = a->block_tokens, len = n - pos < 16 ? n - pos : 16;
 	uint16_t copy[2][PFX_HEAD_DIM_MAX];
-	uint8_t exps[16] = { 0 };
-	float up[16];
 
-	for (uint32_t i = 0; i < len; i++) {
-		exps[i] = a->ve[(pos + i) / b][(pos + i) % b];
-	}
-	v_store(a->v_scale + pos, v_word_down(exps, PFX_V_BITS));
-	v_store(up, v_word_up(exps, PFX_V_BITS));
-	for (uint32_t i = 0; i < len; i += 2) {
-		const uint16_t *even = row_v(a, pos + i, copy[0]);
-		const uint16_t *odd = i + 1 < len ? row_v(a, pos + i + 1, copy[1]) : NULL;
-		v16 up_even = v_set1(up[i]), up_odd = v_set1(up[i + 1]);
+	for (uint32_t i = pos; i < pos + 16 && i < n; i += 2) {
+		if (a->type == PFX_KV_INT8) {
+			const uint8_t *pairs = pairs_of_v(a, i, n, (uint8_t *)copy);
+			for (uint32_t d = 0; d < a->dim_pad; d += 16, words += 16) {
+				w_store(words, w_load_bytes(pairs + 2 * d));
+			}
+			continue;
+		}
+		const uint16_t *even = row_v(a, i, copy[0]);
+		const uint16_t *odd = row_v(a, i + 1 < n ? i + 1 : i, copy[1]);
+		v16 up_even = v_set1(a->v_up[i]), up_odd = v_set1(a->v_up[i + 1]);
 		for (uint32_t d = 0; d < a->dim_pad; d += 16, words += 16) {
-			w_store(words, v_pairs(word(even + d, up_even),
-				odd == NULL ? v_zero() : word(odd + d, up_odd)));
+			w_store(words, v_pairs(word(even + d, up_even), word(odd + d, up_odd)));
 		}
 	}
 }
 
 /* ---- products ---- */
-
-/* Pair i of dimensions of K, 16 positions from 16 c on. */
-static inline __attribute__((always_inline)) w16 pair_k(const int half, const struct source *k,
-	uint32_t i, int c, v16 up)
-{
-	const uint16_t *at = k->half + 2 * i * k->stride + 16 * c;
-
-	return half ? v_pairs(word(at, up), word(at + k->stride, up))
-		: w_load(k->words + i * k->pairs + 16 * c);
-}
-
-/* Pair i of positions of V, 16 dimensions from `dim` on. */
-static inline __attribute__((always_inline)) w16 pair_v(const int half, const struct source *v,
-	uint32_t i, uint32_t dim, v16 up_even, v16 up_odd)
-{
-	const uint16_t *at = v->half + 2 * i * v->stride + dim;
-
-	return half ? v_pairs(word(at, up_even), word(at + v->stride, up_odd))
-		: w_load(v->words + i * v->pairs + dim);
-}
 
 static inline uint32_t words_at(const void *words, size_t i)
 {
@@ -124,7 +192,7 @@ static inline uint32_t words_at(const void *words, size_t i)
 
 /* p[r][16 c] = q[r] k[16 c], scaled; k_scale of the positions stands already. */
 static inline __attribute__((always_inline)) void scores_block(const struct pfx_attn *a,
-	const int half, const int rows, const int cols, uint32_t row, uint32_t pos, struct source k)
+	const enum form form, const int rows, const int cols, uint32_t row, uint32_t pos, struct source k)
 {
 	const uint32_t n_pairs = a->dim_pad / 2;
 	const int16_t *q = a->q + (size_t)row * a->dim_pad;
@@ -132,14 +200,14 @@ static inline __attribute__((always_inline)) void scores_block(const struct pfx_
 	v16 up[COLS_MAX];
 
 	UNROLL for (int c = 0; c < cols; c++) {
-		up[c] = half ? v_load(a->k_up + pos + 16 * c) : v_zero();
+		up[c] = form == F16 ? v_load(a->k_up + pos + 16 * c) : v_zero();
 		UNROLL for (int r = 0; r < rows; r++) {
 			acc[r][c] = w_zero();
 		}
 	}
 	for (uint32_t i = 0; i < n_pairs; i++) {
 		UNROLL for (int c = 0; c < cols; c++) {
-			kw[c] = pair_k(half, &k, i, c, up[c]);
+			kw[c] = pair_k(form, k, i, c, up[c]);
 		}
 		UNROLL for (int r = 0; r < rows; r++) {
 			w16 qw = w_set1(words_at(q, (size_t)r * n_pairs + i));
@@ -159,16 +227,17 @@ static inline __attribute__((always_inline)) void scores_block(const struct pfx_
 
 /* Adds to acc[r][c] the products of weights with V of pairs of positions [i, end). */
 static inline __attribute__((always_inline)) void values_add(const struct pfx_attn *a,
-	const int half, const int rows, const int cols, w16 acc[ROWS_MAX][COLS_MAX], uint32_t dim,
+	const enum form form, const int rows, const int cols, w16 acc[ROWS_MAX][COLS_MAX], uint32_t dim,
 	uint32_t pos, uint32_t n_pairs, struct source v)
 {
 	const float *up = a->v_up + pos;
 	w16 vw[COLS_MAX];
 
 	for (uint32_t i = 0; i < n_pairs; i++) {
-		v16 even = half ? v_set1(up[2 * i]) : v_zero(), odd = half ? v_set1(up[2 * i + 1]) : even;
+		v16 even = form == F16 ? v_set1(up[2 * i]) : v_zero();
+		v16 odd = form == F16 ? v_set1(up[2 * i + 1]) : v_zero();
 		UNROLL for (int c = 0; c < cols; c++) {
-			vw[c] = pair_v(half, &v, i, dim + 16 * (uint32_t)c, even, odd);
+			vw[c] = pair_v(form, v, i, dim + 16 * (uint32_t)c, even, odd);
 		}
 		UNROLL for (int r = 0; r < rows; r++) {
 			w16 pw = w_set1(words_at(a->p + (size_t)r * PFX_P_STRIDE, pos / 2 + i));
@@ -181,7 +250,7 @@ static inline __attribute__((always_inline)) void values_add(const struct pfx_at
 
 /* o[r][16 c] = p[r] v[16 c] over n positions, scaled */
 static inline __attribute__((always_inline)) void values_block(const struct pfx_attn *a,
-	const int half, const int rows, const int cols, uint32_t row, uint32_t dim, uint32_t n,
+	const enum form form, const int rows, const int cols, uint32_t row, uint32_t dim, uint32_t n,
 	const float *scale)
 {
 	const uint32_t b = a->block_tokens;
@@ -193,14 +262,14 @@ static inline __attribute__((always_inline)) void values_block(const struct pfx_
 			acc[r][c] = w_zero();
 		}
 	}
-	if (!half) {
-		values_add(a, 0, rows, cols, acc, dim, 0, (n + 1) / 2,
-			(struct source){ .words = a->v_words, .pairs = a->dim_pad });
+	if (form == WORDS) {
+		values_add(a, WORDS, rows, cols, acc, dim, 0, (n + 1) / 2,
+			(struct source){ a->v_words, a->dim_pad });
 	}
 	/* Past n, up to a pair's end, is the block's own memory: its weight is zero. */
-	for (uint32_t pos = 0; half && pos < n; pos += b) {
-		values_add(a, 1, rows, cols, acc, dim, pos, (n - pos < b ? n - pos + 1 : b) / 2,
-			(struct source){ .half = a->vb[pos / b], .stride = a->head_dim });
+	for (uint32_t pos = 0; form != WORDS && pos < n; pos += b) {
+		values_add(a, form, rows, cols, acc, dim, pos, (n - pos < b ? n - pos + 1 : b) / 2,
+			(struct source){ a->vb[pos / b], (form == F16 ? 1 : 2) * (size_t)a->head_dim });
 	}
 	UNROLL for (int r = 0; r < rows; r++) {
 		UNROLL for (int c = 0; c < cols; c++) {
@@ -302,9 +371,8 @@ static inline __attribute__((always_inline)) void scores_words(const struct pfx_
 {
 	for (uint32_t pos = 0; pos < n; pos += 16 * COLS_MAX) {
 		uint32_t strip = pos / PFX_STRIP * PFX_STRIP;
-		scores_block(a, 0, rows, COLS_MAX, row, pos, (struct source){
-			.words = a->k_words + (size_t)strip * (a->dim_pad / 2) + pos - strip,
-			.pairs = PFX_STRIP });
+		scores_block(a, WORDS, rows, COLS_MAX, row, pos, (struct source){
+			a->k_words + (size_t)strip * (a->dim_pad / 2) + pos - strip, PFX_STRIP });
 	}
 }
 
@@ -312,120 +380,109 @@ static inline __attribute__((always_inline)) void scores_words(const struct pfx_
 static inline void prefetch_planes(const struct pfx_attn *a, uint32_t pos, uint32_t n)
 {
 	const uint32_t block = pos / a->block_tokens;
-	const size_t plane = (size_t)a->block_tokens * a->head_dim;
+	const size_t bytes = (size_t)a->block_tokens * a->head_dim * (a->type == PFX_KV_F16 ? 2 : 1);
 
-	for (size_t i = 0; i < plane && pos + a->block_tokens < n; i += 32) {
-		_mm_prefetch((const char *)(a->kb[block + 1] + i), _MM_HINT_T0);
+	for (size_t i = 0; i < bytes && pos + a->block_tokens < n; i += 64) {
+		_mm_prefetch((const char *)a->kb[block + 1] + i, _MM_HINT_T0);
 	}
-	for (size_t i = 0; i < plane; i += 32) {
-		_mm_prefetch((const char *)(a->vb[block] + i), _MM_HINT_T1);
+	for (size_t i = 0; i < bytes; i += 64) {
+		_mm_prefetch((const char *)a->vb[block] + i, _MM_HINT_T1);
 	}
 }
 
-static inline __attribute__((always_inline)) void scores_half(const struct pfx_attn *a,
-	const int rows, uint32_t row, uint32_t n)
+static inline __attribute__((always_inline)) void scores_blocks(const struct pfx_attn *a,
+	const enum form form, const int rows, uint32_t row, uint32_t n)
 {
 	const uint32_t b = a->block_tokens;
+	const size_t stride = form == F16 ? b : 2 * (size_t)b;
 	const int cols = COLS_MAX < 2 ? 1 : 2;
 
 	for (uint32_t pos = 0; pos < n; pos += b) {
 		/* Past n, up to the vector's end, is the block's own memory: computed, not used. */
 		uint32_t len = n - pos < b ? n - pos : b, i = 0;
+		const uint16_t *k = a->kb[pos / b]; /* f16, or pairs of int8 */
 		prefetch_planes(a, pos, n);
 		for (; i < len && i + 16 * (uint32_t)cols <= b; i += 16 * (uint32_t)cols) {
-			scores_block(a, 1, rows, cols, row, pos + i,
-				(struct source){ .half = a->kb[pos / b] + i, .stride = b });
+			scores_block(a, form, rows, cols, row, pos + i, (struct source){ k + i, stride });
 		}
 		for (; i < len; i += 16) {
-			scores_block(a, 1, rows, 1, row, pos + i,
-				(struct source){ .half = a->kb[pos / b] + i, .stride = b });
+			scores_block(a, form, rows, 1, row, pos + i, (struct source){ k + i, stride });
 		}
 	}
 }
 
 static inline __attribute__((always_inline)) void attn_rows(const struct pfx_attn *a,
-	const int half, const int rows, uint32_t row)
+	const enum form form, const int rows, uint32_t row)
 {
 	const uint32_t n = a->n_valid[row + (uint32_t)rows - 1];
 	float scale[ROWS_MAX];
 	uint32_t dim = 0;
 
-	if (half) {
-		scores_half(a, rows, row, n);
-	} else {
+	if (form == WORDS) {
 		scores_words(a, rows, row, n);
+	} else {
+		scores_blocks(a, form, rows, row, n);
 	}
 	weigh_rows(a, rows, row, n, scale);
 	for (; dim + 16 * COLS_MAX <= a->dim_pad; dim += 16 * COLS_MAX) {
-		values_block(a, half, rows, COLS_MAX, row, dim, n, scale);
+		values_block(a, form, rows, COLS_MAX, row, dim, n, scale);
 	}
 	for (; COLS_MAX > 1 && dim < a->dim_pad; dim += 16) {
-		values_block(a, half, rows, 1, row, dim, n, scale);
+		values_block(a, form, rows, 1, row, dim, n, scale);
 	}
 }
 
 static inline __attribute__((always_inline)) void attn_some(const struct pfx_attn *a,
-	const int half, uint32_t rows, uint32_t row)
+	const enum form form, uint32_t rows, uint32_t row)
 {
 	switch (rows) {
 	case 1:
-		attn_rows(a, half, 1, row);
+		attn_rows(a, form, 1, row);
 		break;
 	case 2:
-		attn_rows(a, half, 2, row);
+		attn_rows(a, form, 2, row);
 		break;
 	case 3:
-		attn_rows(a, half, 3, row);
+		attn_rows(a, form, 3, row);
 		break;
 	case 4:
-		attn_rows(a, half, 4, row);
+		attn_rows(a, form, 4, row);
 		break;
 	case 5:
-		attn_rows(a, half, 5, row);
+		attn_rows(a, form, 5, row);
 		break;
 	default:
-		attn_rows(a, half, ROWS_MAX, row);
+		attn_rows(a, form, ROWS_MAX, row);
 		break;
-	}
-}
-
-static void attn_few(const struct pfx_attn *a)
-{
-	const uint32_t n = a->n_valid[a->n - 1], b = a->block_tokens;
-
-	for (uint32_t pos = 0; pos < n; pos += 16) {
-		const uint8_t *ke = a->ke[pos / b] + pos % b, *ve = a->ve[pos / b] + pos % b;
-		v_store(a->k_up + pos, v_word_up(ke, pfx_k_bits(a->head_dim)));
-		v_store(a->k_scale + pos, v_word_down(ke, pfx_k_bits(a->head_dim)));
-		v_store(a->v_up + pos, v_word_up(ve, PFX_V_BITS));
-		v_store(a->v_scale + pos, v_word_down(ve, PFX_V_BITS));
-	}
-	attn_some(a, 1, a->n, 0);
-}
-
-static void attn_many(const struct pfx_attn *a)
-{
-	const uint32_t n = a->n_valid[a->n - 1];
-
-	for (uint32_t pos = 0; pos < n; pos += 16) {
-		uint32_t strip = pos / PFX_STRIP * PFX_STRIP;
-		words_k(a, pos, n, a->k_words + (size_t)strip * (a->dim_pad / 2) + pos - strip);
-		words_v(a, pos, n, a->v_words + (size_t)(pos / 2) * a->dim_pad);
-	}
-	for (uint32_t row = 0, rows; row < a->n; row += rows) {
-		/* Blocks of about one size: a short one at the end would wait for its own sums. */
-		uint32_t n_blocks = (a->n - row + ROWS_MAX - 1) / ROWS_MAX;
-		rows = (a->n - row + n_blocks - 1) / n_blocks;
-		attn_some(a, 0, rows, row);
 	}
 }
 
 static void attn(const struct pfx_attn *a)
 {
-	if (a->n <= ROWS_MAX && a->block_tokens >= 16 && a->head_dim % 16 == 0) {
-		attn_few(a);
-	} else {
-		attn_many(a);
+	const uint32_t n = a->n_valid[a->n - 1];
+	const int few = a->n <= ROWS_MAX && a->block_tokens >= 16 && a->head_dim % 16 == 0;
+
+	for (uint32_t pos = 0; pos < n; pos += 16) {
+		uint32_t strip = pos / PFX_STRIP * PFX_STRIP;
+		load_scales(a, pos, n);
+		if (!few) {
+			words_k(a, pos, n, a->k_words + (size_t)strip * (a->dim_pad / 2) + pos - strip);
+			words_v(a, pos, n, a->v_words + (size_t)(pos / 2) * a->dim_pad);
+		}
+	}
+	if (few && a->type == PFX_KV_F16) {
+		attn_some(a, F16, a->n, 0);
+		return;
+	}
+	if (few) {
+		attn_some(a, INT8, a->n, 0);
+		return;
+	}
+	for (uint32_t row = 0, rows; row < a->n; row += rows) {
+		/* Blocks of about one size: a short one at the end would wait for its own sums. */
+		uint32_t n_blocks = (a->n - row + ROWS_MAX - 1) / ROWS_MAX;
+		rows = (a->n - row + n_blocks - 1) / n_blocks;
+		attn_some(a, WORDS, rows, row);
 	}
 }
 

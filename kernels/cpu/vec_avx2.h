@@ -173,6 +173,15 @@ static inline w16 w_load(const uint32_t *p)
 		_mm256_loadu_si256((const __m256i *)(p + 8)) };
 }
 
+/* 16 pairs of signed bytes. */
+static inline w16 w_load_bytes(const void *p)
+{
+	const __m128i *at = p;
+
+	return (w16){ _mm256_cvtepi8_epi16(_mm_loadu_si128(at)),
+		_mm256_cvtepi8_epi16(_mm_loadu_si128(at + 1)) };
+}
+
 static inline void w_store(uint32_t *p, w16 x)
 {
 	_mm256_storeu_si256((__m256i *)p, x.a);

@@ -151,6 +151,12 @@ static inline w16 w_load(const uint32_t *p)
 	return _mm512_loadu_si512(p);
 }
 
+/* 16 pairs of signed bytes. */
+static inline w16 w_load_bytes(const void *p)
+{
+	return _mm512_cvtepi8_epi16(_mm256_loadu_si256(p));
+}
+
 static inline void w_store(uint32_t *p, w16 a)
 {
 	_mm512_storeu_si512(p, a);

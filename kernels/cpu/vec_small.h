@@ -156,6 +156,41 @@ static uint32_t narrow(const float *x, uint32_t n, uint16_t *y)
 	return h_top(top);
 }
 
+static uint16_t narrow8(const float *x, uint32_t n, int8_t *y)
+{
+	float scale, most, padded[16];
+	uint16_t half[16];
+	int16_t words[16];
+	uint32_t amax = 0;
+	v16 inv;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t bits;
+		memcpy(&bits, x + i, 4);
+		bits &= 0x7fffffffu;
+		amax = bits > amax ? bits : amax;
+	}
+	memcpy(&most, &amax, 4);
+	v_store_f16(half, v_set1(most / 127.0f));
+	if (half[0] == 0 || half[0] >= 0x7c00) {
+		memset(y, 0, n);
+		return half[0] == 0 ? 0 : PFX_F16_NAN;
+	}
+	v_store(padded, v_load_f16(half));
+	scale = padded[0];
+	inv = v_set1(1.0f / scale);
+	for (uint32_t i = 0; i < n; i += 16) {
+		uint32_t len = n - i < 16 ? n - i : 16;
+		v16 v = v_mul(len < 16 ? v_load_n(x + i, len) : v_load(x + i), inv);
+		v = v_max(v_min(v, v_set1(127.0f)), v_set1(-127.0f));
+		v_store_words(words, v_add(v, v_set1(PFX_WORD_MAGIC)));
+		for (uint32_t j = 0; j < len; j++) {
+			y[i + j] = (int8_t)words[j];
+		}
+	}
+	return half[0];
+}
+
 static void exponents_k(const uint16_t *x, uint32_t n_rows, uint32_t n_cols, uint8_t *e)
 {
 	uint16_t amax[16];
