@@ -432,35 +432,47 @@ static inline __attribute__((always_inline)) void attn_rows(const struct pfx_att
 	}
 }
 
-static inline __attribute__((always_inline)) void attn_some(const struct pfx_attn *a,
-	const enum form form, uint32_t rows, uint32_t row)
+#define FEW_VECTORS 4u /* up to here words are made on the way into the registers */
+
+static inline __attribute__((always_inline)) void attn_few(const struct pfx_attn *a,
+	const enum form form)
 {
-	switch (rows) {
+	switch (a->n) {
 	case 1:
-		attn_rows(a, form, 1, row);
+		attn_rows(a, form, 1, 0);
 		break;
 	case 2:
-		attn_rows(a, form, 2, row);
+		attn_rows(a, form, 2, 0);
 		break;
 	case 3:
-		attn_rows(a, form, 3, row);
-		break;
-	case 4:
-		attn_rows(a, form, 4, row);
-		break;
-	case 5:
-		attn_rows(a, form, 5, row);
+		attn_rows(a, form, 3, 0);
 		break;
 	default:
-		attn_rows(a, form, ROWS_MAX, row);
+		attn_rows(a, form, FEW_VECTORS, 0);
 		break;
+	}
+}
+
+static void attn_many(const struct pfx_attn *a)
+{
+	for (uint32_t row = 0, left = a->n; left > 0; left = a->n - row) {
+		if (left >= ROWS_MAX) {
+			attn_rows(a, WORDS, ROWS_MAX, row);
+			row += ROWS_MAX;
+		} else if (left >= 3) {
+			attn_rows(a, WORDS, 3, row);
+			row += 3;
+		} else {
+			attn_rows(a, WORDS, 1, row);
+			row++;
+		}
 	}
 }
 
 static void attn(const struct pfx_attn *a)
 {
 	const uint32_t n = a->n_valid[a->n - 1];
-	const int few = a->n <= ROWS_MAX && a->block_tokens >= 16 && a->head_dim % 16 == 0;
+	const int few = a->n <= FEW_VECTORS && a->block_tokens >= 16 && a->head_dim % 16 == 0;
 
 	for (uint32_t pos = 0; pos < n; pos += 16) {
 		uint32_t strip = pos / PFX_STRIP * PFX_STRIP;
@@ -470,19 +482,12 @@ static void attn(const struct pfx_attn *a)
 			words_v(a, pos, n, a->v_words + (size_t)(pos / 2) * a->dim_pad);
 		}
 	}
-	if (few && a->type == PFX_KV_F16) {
-		attn_some(a, F16, a->n, 0);
-		return;
-	}
-	if (few) {
-		attn_some(a, INT8, a->n, 0);
-		return;
-	}
-	for (uint32_t row = 0, rows; row < a->n; row += rows) {
-		/* Blocks of about one size: a short one at the end would wait for its own sums. */
-		uint32_t n_blocks = (a->n - row + ROWS_MAX - 1) / ROWS_MAX;
-		rows = (a->n - row + n_blocks - 1) / n_blocks;
-		attn_some(a, WORDS, rows, row);
+	if (!few) {
+		attn_many(a);
+	} else if (a->type == PFX_KV_F16) {
+		attn_few(a, F16);
+	} else {
+		attn_few(a, INT8);
 	}
 }
 
