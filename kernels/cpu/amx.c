@@ -43,8 +43,8 @@ static int usable(void)
 TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,amx-tile,amx-int8")
 
 #include "kernels/cpu/vec_avx512.h"
+#include "kernels/cpu/vec_exp2.h"
 #include "kernels/cpu/vec_small.h"
-#include "kernels/cpu/vec_attn.h"
 #include "kernels/cpu/vec_gemm.h"
 
 #define ROWS 16      /* of a block: the rows of a tile */
@@ -306,9 +306,9 @@ const struct pfx_variant pfx_variant_amx = {
 	.rmsnorm = rmsnorm,
 	.gated = gated,
 	.rope = rope,
-	.attn_query = attn_query,
-	.attn = attn,
-	.attn_merge = attn_merge,
+	.attn_query = pfx_avx512_attn_query,
+	.attn = pfx_avx512_attn,
+	.attn_merge = pfx_avx512_attn_merge,
 	.narrow = narrow,
 	.narrow8 = narrow8,
 	.exponents_k = exponents_k,

@@ -35,6 +35,7 @@ static int usable(void)
 TARGET_BEGIN("avx2,fma,f16c")
 
 #include "kernels/cpu/vec_avx2.h"
+#include "kernels/cpu/vec_exp2.h"
 #include "kernels/cpu/vec_small.h"
 #include "kernels/cpu/vec_attn.h"
 #include "kernels/cpu/vec_gemm.h"

@@ -33,8 +33,8 @@ static int usable(void)
 TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
 
 #include "kernels/cpu/vec_avx512.h"
+#include "kernels/cpu/vec_exp2.h"
 #include "kernels/cpu/vec_small.h"
-#include "kernels/cpu/vec_attn.h"
 #include "kernels/cpu/vec_gemm.h"
 
 #define FEW_ROWS 8u      /* up to here weights are unpacked in registers */
@@ -538,9 +538,9 @@ const struct pfx_variant pfx_variant_avx512 = {
 	.rmsnorm = rmsnorm,
 	.gated = gated,
 	.rope = rope,
-	.attn_query = attn_query,
-	.attn = attn,
-	.attn_merge = attn_merge,
+	.attn_query = pfx_avx512_attn_query,
+	.attn = pfx_avx512_attn,
+	.attn_merge = pfx_avx512_attn_merge,
 	.narrow = narrow,
 	.narrow8 = narrow8,
 	.exponents_k = exponents_k,

@@ -160,6 +160,12 @@ extern const struct pfx_ops pfx_cpu_ops;
 extern const struct pfx_variant pfx_variant_reference, pfx_variant_avx2, pfx_variant_avx512,
 	pfx_variant_amx;
 
+/* avx512_attn.c */
+void pfx_avx512_attn(const struct pfx_attn *a);
+float pfx_avx512_attn_query(const float *x, uint32_t dim, uint32_t dim_pad, float factor, int16_t *q);
+void pfx_avx512_attn_merge(uint32_t dim_pad, float *run_m, float *run_l, float *run_o, float m,
+	float l, const float *o);
+
 struct pfx_mem {
 	size_t bytes;
 	float *data;
