@@ -37,23 +37,27 @@ static int identity(const struct pfx_engine *e, const struct pfx_gguf *g, struct
 	return 0;
 }
 
-/* 16 GiB, or three quarters of what the disk has and the store takes already. */
-static uint64_t default_size(const char *path)
+/*
+ * 16 GiB, or three quarters of what the disk has and the store takes already. On a disk that
+ * others have filled it is still what the store takes, and never less than one may have.
+ */
+static uint64_t default_size(const char *path, const struct pfx_store_shape *shape)
 {
+	uint64_t room = STORE_BYTES_DEFAULT, has = 0, least = pfx_store_lmdb_least(shape);
 	struct statvfs fs;
 	struct stat file;
 	char name[4096];
-	uint64_t room = STORE_BYTES_DEFAULT;
 
 	if (statvfs(path, &fs) == 0) {
-		room = (uint64_t)fs.f_bavail * fs.f_frsize;
 		snprintf(name, sizeof(name), "%s/data.mdb", path);
 		if (stat(name, &file) == 0) {
-			room += (uint64_t)file.st_blocks * 512;
+			has = (uint64_t)file.st_blocks * 512;
 		}
-		room = room / 4 * 3;
+		room = ((uint64_t)fs.f_bavail * fs.f_frsize + has) / 4 * 3;
+		room = room > has ? room : has;
 	}
-	return room < STORE_BYTES_DEFAULT ? room : STORE_BYTES_DEFAULT;
+	room = room < STORE_BYTES_DEFAULT ? room : STORE_BYTES_DEFAULT;
+	return room > least ? room : least;
 }
 
 static int open_lmdb(struct pfx_engine *e, const struct pfx_store_shape *shape, char *err,
@@ -73,7 +77,7 @@ static int open_lmdb(struct pfx_engine *e, const struct pfx_store_shape *shape, 
 	if (opts.bytes_max == 0) {
 		/* Made first, so that its own disk is asked. */
 		mkdir(path, 0700);
-		opts.bytes_max = default_size(path);
+		opts.bytes_max = default_size(path, shape);
 	}
 	rc = pfx_store_lmdb_open(&t->store, &opts, &t->opened, why, sizeof(why));
 	if (rc == -EEXIST) {

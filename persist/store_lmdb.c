@@ -94,6 +94,13 @@ static const struct pfx_store_ops lmdb_ops = {
 
 /* ---- opening ---- */
 
+uint64_t pfx_store_lmdb_least(const struct pfx_store_shape *shape)
+{
+	uint64_t need = 32 * room_of(shape, shape->block_tokens);
+
+	return need < PFX_STORE_BYTES_MIN ? PFX_STORE_BYTES_MIN : need;
+}
+
 static int check_opts(const struct pfx_store_lmdb_opts *o, char *err, size_t errlen)
 {
 	uint64_t need;
@@ -103,8 +110,7 @@ static int check_opts(const struct pfx_store_lmdb_opts *o, char *err, size_t err
 		return pfx_fail(-EINVAL, err, errlen, "%s: no store has blocks of %u tokens, %llu bytes",
 			o->path, o->shape.block_tokens, (unsigned long long)o->shape.kv_bytes);
 	}
-	need = 32 * room_of(&o->shape, o->shape.block_tokens);
-	need = need < PFX_STORE_BYTES_MIN ? PFX_STORE_BYTES_MIN : need;
+	need = pfx_store_lmdb_least(&o->shape);
 	if (o->bytes_max < need) {
 		return pfx_fail(-EINVAL, err, errlen, "%s: a store of %llu bytes is too small, it takes "
 			"%llu", o->path, (unsigned long long)o->bytes_max, (unsigned long long)need);

@@ -283,6 +283,30 @@ if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", disk],
             same(s.stop(), 0, "it ends as it should")
         ok("failed" in open(log).read(), "and told of", open(log).read())
         shutil.rmtree(os.path.join(disk, "s"))
+        # A restart while others fill the disk; --store-size is left to the server.
+        s = start(os.path.join(disk, "s"), "--save", "all")
+        c = s.connect()
+        want = ask(c, long[0])["digests"]
+        records = c.ask(op="save", id=1)["records"]
+        same(s.stop(), 0, "a small store on a disk with room")
+        with open(os.path.join(disk, "filler"), "wb", buffering=0) as f:
+            try:
+                while True:
+                    f.write(bytes(4096))
+            except OSError:
+                pass
+        for how in ("rw", "ro"):
+            subprocess.run(["mount", "-o", "remount," + how, disk], check=True)
+            s = start(os.path.join(disk, "s"), "--save", "all")
+            c = s.connect()
+            same(c.ask(op="store", id=1).get("restored"), records,
+                 "a full disk (%s): a small store is opened" % how)
+            r = ask(c, long[0])
+            same((r["digests"], r["usage"]["cached"]["disk"] > 0), (want, True), "... and read")
+            same(s.stop(), 0, "... and closed")
+        subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+        os.remove(os.path.join(disk, "filler"))
+        shutil.rmtree(os.path.join(disk, "s"))
         shutil.copytree(store, os.path.join(disk, "s"))
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         with open(log, "w") as f:
