@@ -164,7 +164,7 @@ struct pfx_store_lmdb_opts {
 #define PFX_STORE_BYTES_MIN (2u << 20)
 
 struct pfx_store_opened {
-	int set_aside;   /* the environment was damaged; it is now PATH/damaged.mdb */
+	int set_aside;   /* the environment was damaged; it is now PATH/damaged.mdb, if that has room */
 	char why[200];   /* what was wrong with it */
 	uint64_t dropped; /* rows of the index that were damaged or hung on nothing */
 };

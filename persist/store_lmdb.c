@@ -233,13 +233,34 @@ static int give_up_writing(struct lmdb_store *s, int rc)
 
 static int open_env(struct lmdb_store *s)
 {
-	int rc = pfx_lmdb_reopen(s), again;
+	int rc = pfx_lmdb_reopen(s);
 
 	if (!give_up_writing(s, rc)) {
 		return rc;
 	}
-	again = pfx_lmdb_reopen(s);
-	return again == -ENOENT ? rc : again; /* nothing is there to be read */
+	/* When there is nothing to be read either (no file, or an empty one), the first says why. */
+	return pfx_lmdb_reopen(s) == 0 ? 0 : rc;
+}
+
+/* On a full disk the file that was set aside has the room that the new one needs. */
+static int open_beside(struct lmdb_store *s, const struct pfx_store_opened *opened)
+{
+	int rc = open_env(s);
+
+	if ((rc != -ENOSPC && rc != -EDQUOT) || !opened->set_aside) {
+		return rc;
+	}
+	pfx_warn("persist", "damaged.mdb is removed: the disk has no room for a new store beside it "
+		"path=%s", s->folder);
+	rc = pfx_lmdb_move(s->folder, "damaged.mdb", NULL);
+	if (rc == 0) {
+		rc = pfx_lmdb_move(s->folder, "data.mdb", NULL); /* as far as it was made */
+	}
+	if (rc != 0) {
+		return rc;
+	}
+	s->read_only = 0;
+	return open_env(s);
 }
 
 static int start(struct lmdb_store *s, const struct pfx_store_lmdb_opts *o,
@@ -259,7 +280,7 @@ static int start(struct lmdb_store *s, const struct pfx_store_lmdb_opts *o,
 	if (!s->read_only) {
 		pfx_lmdb_move(s->folder, "compact.mdb", NULL);
 	}
-	rc = open_env(s);
+	rc = open_beside(s, opened);
 	if (rc == 0) {
 		rc = pfx_lmdb_load(s, &opened->dropped);
 	}

@@ -289,12 +289,16 @@ if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", disk],
         want = ask(c, long[0])["digests"]
         records = c.ask(op="save", id=1)["records"]
         same(s.stop(), 0, "a small store on a disk with room")
-        with open(os.path.join(disk, "filler"), "wb", buffering=0) as f:
+
+        def fill():
             try:
-                while True:
-                    f.write(bytes(4096))
+                with open(os.path.join(disk, "filler"), "ab", buffering=0) as f:
+                    while True:
+                        f.write(bytes(4096))
             except OSError:
                 pass
+
+        fill()
         for how in ("rw", "ro"):
             subprocess.run(["mount", "-o", "remount," + how, disk], check=True)
             s = start(os.path.join(disk, "s"), "--save", "all")
@@ -305,6 +309,16 @@ if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", disk],
             same((r["digests"], r["usage"]["cached"]["disk"] > 0), (want, True), "... and read")
             same(s.stop(), 0, "... and closed")
         subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+        file = os.path.join(disk, "s", "data.mdb")
+        os.truncate(file, os.path.getsize(file) // 2)
+        fill()
+        s = start(os.path.join(disk, "s"), "--save", "all")
+        c = s.connect()
+        r = c.ask(op="store", id=1)
+        same((r.get("restored"), r.get("set_aside")), (0, True),
+             "a full disk and a file that was cut: it starts cold")
+        same(ask(c, long[0])["digests"], want, "... and answers")
+        same(s.stop(), 0, "... and ends as it should")
         os.remove(os.path.join(disk, "filler"))
         shutil.rmtree(os.path.join(disk, "s"))
         shutil.copytree(store, os.path.join(disk, "s"))
