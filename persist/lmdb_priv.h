@@ -9,6 +9,7 @@
  *   lmdb_env.c     files, transactions, the map; LMDB's codes are mapped there alone
  *   lmdb_read.c    get, has, iterate, verify
  *   lmdb_write.c   put, deletions, ages, sync
+ *   lmdb_spare.c   room on a full disk for deletions
  *   lmdb_upkeep.c  compact, clear, damage
  *
  * An environment has three trees: "meta" with one row, the shape; "index" and "records" with
@@ -41,6 +42,7 @@
 #define AGED_MAX 1024u
 /* The key of the one row of "meta". */
 #define SHAPE_ROW "shape"
+#define SPARE_FILE "prefixd.spare"
 
 struct lmdb_store {
 	struct pfx_store base;
@@ -53,6 +55,7 @@ struct lmdb_store {
 	pthread_mutex_t change;
 	struct pfx_digest *dead;
 	size_t n_dead, cap_dead;
+	uint32_t spare_bytes; /* of the spare file, as far as is known; `change` guards it */
 
 	pthread_rwlock_t env_lock;
 	MDB_env *env; /* NULL: it could not be opened again */
@@ -144,6 +147,13 @@ int pfx_lmdb_set_map(struct lmdb_store *s, uint64_t bytes);
 int pfx_lmdb_grow(struct lmdb_store *s, uint64_t want);
 /* So that a transaction that writes this many bytes finds room without a retry. */
 int pfx_lmdb_grow_for(struct lmdb_store *s, uint64_t bytes);
+
+/* ---- lmdb_spare.c; the caller holds `change` ---- */
+
+/* Sees to it that there is a spare file, as large as the disk lets it be. Before records are put. */
+void pfx_lmdb_keep_spare(struct lmdb_store *s);
+/* Gives its room to the disk. True when there was any. */
+int pfx_lmdb_give_spare(struct lmdb_store *s);
 
 /* ---- lmdb_start.c ---- */
 

@@ -101,32 +101,77 @@ static int bury(struct lmdb_store *s, MDB_txn *txn, size_t n)
 	return rc;
 }
 
+/* A transaction that only makes the pages usable that the one before it freed. */
+static int tick(struct lmdb_store *s)
+{
+	uint8_t row[PFX_SHAPE_BYTES];
+	MDB_val k = shape_key(), v = val_of(row, sizeof(row));
+	MDB_txn *txn;
+	int rc = pfx_lmdb_begin(s, &txn);
+
+	if (rc != 0) {
+		return rc;
+	}
+	pfx_shape_encode(row, &s->base.shape);
+	return pfx_lmdb_end(s, txn, pfx_lmdb_code(mdb_put(txn, s->meta, &k, &v, 0)));
+}
+
 /*
- * Deletes until at most keep are left. The list ends with what died last, children before
- * parents; so transactions take from its front, and no row loses its parent before it goes.
+ * Deletes the first n of the dead. The list ends with what died last, children before parents; so
+ * transactions take from its front, and no row loses its parent before it goes.
+ */
+static int bury_first(struct lmdb_store *s, size_t n)
+{
+	MDB_txn *txn;
+	int rc = pfx_lmdb_grow_for(s, 64 * PAGE);
+
+	if (rc == 0) {
+		rc = pfx_lmdb_begin(s, &txn);
+	}
+	if (rc != 0) {
+		return rc;
+	}
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		rc = delete_row(s, txn, &s->dead[i]);
+	}
+	rc = pfx_lmdb_end(s, txn, rc);
+	if (rc == 0) {
+		memmove(s->dead, s->dead + n, (s->n_dead - n) * sizeof(*s->dead));
+		s->n_dead -= n;
+	}
+	return rc;
+}
+
+/*
+ * Deletes until at most keep are left. A deletion, too, writes pages before any are free, about one
+ * for each row: with the disk full only a few rows go at first, and what those free lets more go.
+ * If not even one does, there is the spare room.
  */
 int pfx_lmdb_purge(struct lmdb_store *s, size_t keep)
 {
+	size_t most = PURGE_MAX;
+	int ticked = 0;
+
 	while (s->n_dead > keep) {
-		size_t n = s->n_dead < PURGE_MAX ? s->n_dead : PURGE_MAX;
-		MDB_txn *txn;
-		int rc = pfx_lmdb_grow_for(s, 64 * PAGE);
+		size_t n = s->n_dead < most ? s->n_dead : most;
+		int rc = bury_first(s, n);
 
 		if (rc == 0) {
-			rc = pfx_lmdb_begin(s, &txn);
-		}
-		if (rc != 0) {
+			most = n < PURGE_MAX / 2 ? 2 * n : PURGE_MAX;
+			ticked = 0;
+		} else if (rc != -ENOSPC) {
+			return rc;
+		} else if (!ticked) {
+			ticked = 1;
+			rc = tick(s);
+			if (rc != 0 && rc != -ENOSPC) {
+				return rc;
+			}
+		} else if (n > 1) {
+			most = n / 2;
+		} else if (!pfx_lmdb_give_spare(s)) {
 			return rc;
 		}
-		for (size_t i = 0; i < n && rc == 0; i++) {
-			rc = delete_row(s, txn, &s->dead[i]);
-		}
-		rc = pfx_lmdb_end(s, txn, rc);
-		if (rc != 0) {
-			return rc;
-		}
-		memmove(s->dead, s->dead + n, (s->n_dead - n) * sizeof(*s->dead));
-		s->n_dead -= n;
 	}
 	return 0;
 }
@@ -229,21 +274,6 @@ static int put_row(struct lmdb_store *s, MDB_txn *txn, const struct pfx_store_it
 
 /* ---- room ---- */
 
-/* A transaction that only makes the pages usable that the one before it freed. */
-static int tick(struct lmdb_store *s)
-{
-	uint8_t row[PFX_SHAPE_BYTES];
-	MDB_val k = shape_key(), v = val_of(row, sizeof(row));
-	MDB_txn *txn;
-	int rc = pfx_lmdb_begin(s, &txn);
-
-	if (rc != 0) {
-		return rc;
-	}
-	pfx_shape_encode(row, &s->base.shape);
-	return pfx_lmdb_end(s, txn, pfx_lmdb_code(mdb_put(txn, s->meta, &k, &v, 0)));
-}
-
 /* The map was full: grow it, or at the cap evict a sixteenth more. */
 static int make_room(struct lmdb_store *s)
 {
@@ -267,6 +297,41 @@ static int make_room(struct lmdb_store *s)
 		rc = pfx_lmdb_purge(s, 0);
 	}
 	return rc == 0 ? tick(s) : rc;
+}
+
+/* Whether so many bytes, and trees for them, fit where deleted records were. */
+static int has_holes(struct lmdb_store *s, uint64_t bytes)
+{
+	MDB_dbi trees[] = { 0, s->meta, s->index, s->records };
+	uint64_t used = 2; /* LMDB's meta pages */
+	MDB_envinfo info;
+	MDB_txn *txn;
+	int rc = pfx_lmdb_begin(s, &txn);
+
+	if (rc != 0) {
+		return 0;
+	}
+	for (size_t i = 0; i < sizeof(trees) / sizeof(trees[0]) && rc == 0; i++) {
+		MDB_stat st;
+
+		rc = mdb_stat(txn, trees[i], &st);
+		used += rc == 0 ? st.ms_branch_pages + st.ms_leaf_pages + st.ms_overflow_pages : 0;
+	}
+	rc = rc == 0 ? mdb_env_info(s->env, &info) : rc;
+	pfx_lmdb_end(s, txn, -ECANCELED);
+	return rc == 0 && info.me_last_pgno + 1 > used + 2 * (bytes / PAGE) + 64;
+}
+
+/*
+ * The disk is full, but a batch of so many bytes still fits where deleted records were. What was
+ * deleted last is not usable before another transaction has committed; and a batch that fails
+ * never does.
+ */
+static int use_holes(struct lmdb_store *s, uint64_t bytes)
+{
+	int rc = tick(s);
+
+	return rc == -ENOSPC && has_holes(s, bytes) && pfx_lmdb_give_spare(s) ? tick(s) : rc;
 }
 
 /* ---- batches ---- */
@@ -403,17 +468,20 @@ static int put_some(struct lmdb_store *s, const struct pfx_store_item *items, ui
 	for (uint32_t i = 0; i < *n; i++) {
 		is_new |= plans[i].is_new;
 	}
+	if (is_new) {
+		pfx_lmdb_keep_spare(s);
+	}
 	if (is_new || s->n_dead > 0) {
 		rc = pfx_lmdb_grow_for(s, room);
 		for (int tries = 0; rc == 0 && tries < 32; tries++) {
 			rc = write_plan(s, items, *n, plans);
-			/*
-			 * With the disk full a batch still fits where deleted records were, but not before
-			 * another transaction has committed; and a batch that fails never does.
-			 */
 			if (rc == -ENOSPC && !ticked) {
 				ticked = 1;
-				rc = tick(s);
+				rc = pfx_lmdb_purge(s, 0);
+				if (!is_new) {
+					break;
+				}
+				rc = rc == 0 ? use_holes(s, room) : rc;
 				continue;
 			}
 			if (rc != PFX_E_FULL) {

@@ -148,7 +148,7 @@ static int cannot_write(const char *folder, const char *name)
 /* To open a pipe waits for ever, and a link leads out of the folder. */
 static int check_files(const struct lmdb_store *s, char *err, size_t errlen)
 {
-	static const char *const names[] = { LOCK_FILE, "lock.mdb", "data.mdb" };
+	static const char *const names[] = { LOCK_FILE, "lock.mdb", "data.mdb", SPARE_FILE };
 	struct stat st;
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

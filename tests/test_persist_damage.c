@@ -434,6 +434,74 @@ static void test_full_disk(void)
 	u_remove(folder);
 }
 
+/* In a child process: a disk of its own. */
+static int small_disk(const char *folder, unsigned kib)
+{
+	char size[32];
+
+	snprintf(size, sizeof(size), "size=%uk", kib);
+	return unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+		mount("none", folder, "tmpfs", 0, size) != 0 ? 99 : 0;
+}
+
+/* Chains until the disk is full; how many blocks have been put. */
+static uint32_t fill(struct pfx_store *store, struct u_chain *c, uint32_t n_chains)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < n_chains; i++) {
+		u_chain_make(&c[i], 1, 100 + i, 64);
+		for (uint32_t k = 0; k < 64; k++, n++) {
+			if (u_put(store, &c[i].key[k]) != 0) {
+				return n;
+			}
+		}
+	}
+	return n;
+}
+
+/*
+ * All records of a full disk deleted at once, which takes more pages than are free. How many those
+ * are is by chance: so disks of many sizes are filled, again and again.
+ */
+static int empty_full_disk(const char *folder)
+{
+	static struct u_chain c[40];
+	struct pfx_store_lmdb_opts opts = u_opts(folder, 64u << 20);
+	int wrong = 0;
+
+	for (unsigned i = 0; i < 25; i++) {
+		struct pfx_store *store;
+
+		if (small_disk(folder, i < 24 ? 768 + 4 * i : 8192) != 0) {
+			return 99;
+		}
+		if (pfx_store_lmdb_open(&store, &opts, NULL, NULL, 0) != 0) {
+			return 1;
+		}
+		for (unsigned round = 0; round < 4; round++) {
+			struct pfx_store_item items[40] = { 0 };
+			uint32_t n = fill(store, c, 40), n_chains = (n + 63) / 64;
+			int results[40];
+
+			wrong += n < 80 || n == 40 * 64;
+			for (uint32_t k = 0; k < n_chains; k++) {
+				items[k].key = &c[k].key[0];
+			}
+			wrong += pfx_store_put(store, items, n_chains, results) != 0;
+			for (uint32_t k = 0; k < n; k++) {
+				wrong += u_get(store, &c[k / 64].key[k % 64]) != -ENOENT;
+			}
+			for (uint32_t k = 0; k < n_chains; k++) {
+				wrong += results[k] != 0;
+			}
+		}
+		pfx_store_close(store);
+		umount(folder);
+	}
+	return wrong == 0 ? 0 : 2;
+}
+
 /* A disk of its own that is smaller than the cap, and full: ENOSPC in every place. */
 static int fill_disk(const char *folder)
 {
@@ -443,8 +511,7 @@ static int fill_disk(const char *folder)
 	int failed = 0, wrong = 0, fd;
 	static uint8_t zeros[4096];
 
-	if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-		mount("none", folder, "tmpfs", 0, "size=1m") != 0) {
+	if (small_disk(folder, 1024) != 0) {
 		return 99;
 	}
 	if (pfx_store_lmdb_open(&store, &opts, NULL, NULL, 0) != 0) {
@@ -467,7 +534,8 @@ static int fill_disk(const char *folder)
 	}
 	wrong += pfx_store_compact(store) != -ENOSPC;
 	wrong += u_get(store, &chains[0].key[2]) != 0;
-	wrong += pfx_store_delete(store, &chains[0].key[2]) == 0;
+	wrong += pfx_store_delete(store, &chains[0].key[2]) != 0;
+	wrong += u_get(store, &chains[0].key[2]) != -ENOENT;
 	pfx_store_close(store);
 	/* Nothing is left for a lock file either. */
 	unlink(path_of(folder, "lock.mdb"));
@@ -497,7 +565,7 @@ static int fill_disk(const char *folder)
 	return wrong == 0 ? 0 : 5;
 }
 
-static void test_full_file_system(void)
+static void test_small_disk(int (*run)(const char *folder), const char *name)
 {
 	const char *folder = u_folder();
 	int status = 0;
@@ -507,14 +575,13 @@ static void test_full_file_system(void)
 	pid = fork();
 	if (pid == 0) {
 		pfx_log_set_level(PFX_LOG_ERROR);
-		_exit(fill_disk(folder));
+		_exit(run(folder));
 	}
 	waitpid(pid, &status, 0);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 99) {
 		skip(1, "no right to mount a file system");
 	} else {
-		is_int(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0,
-			"a full file system and a read-only one: hits and misses, and it recovers");
+		is_int(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0, "%s", name);
 	}
 	u_remove(folder);
 }
@@ -790,7 +857,9 @@ int main(void)
 	test_garbage();
 	test_cut_in_use();
 	test_full_disk();
-	test_full_file_system();
+	test_small_disk(fill_disk, "a full file system and a read-only one: hits and misses, and it "
+		"recovers");
+	test_small_disk(empty_full_disk, "a full file system: all is deleted at once, and room again");
 	test_read_only();
 	test_permissions();
 	test_no_folder();
