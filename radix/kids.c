@@ -141,14 +141,6 @@ void pfx_kids_put(struct pfx_node *parent, struct pfx_node *x, const struct pfx_
 	}
 }
 
-void pfx_kids_insert(struct pfx_node *parent, struct pfx_node *x, uint32_t block_tokens)
-{
-	struct pfx_kids_place at;
-
-	pfx_kids_find(parent, x->run, x->n, block_tokens, &at);
-	pfx_kids_put(parent, x, &at);
-}
-
 void pfx_kids_remove(struct pfx_node *parent, struct pfx_node *x)
 {
 	struct pfx_node *below;

@@ -32,7 +32,6 @@ void pfx_kids_find(const struct pfx_node *parent, const uint32_t *q, uint32_t n,
 	uint32_t block_tokens, struct pfx_kids_place *at);
 /* Puts x at the place that was found for its tokens. */
 void pfx_kids_put(struct pfx_node *parent, struct pfx_node *x, const struct pfx_kids_place *at);
-void pfx_kids_insert(struct pfx_node *parent, struct pfx_node *x, uint32_t block_tokens);
 void pfx_kids_remove(struct pfx_node *parent, struct pfx_node *x);
 /* Puts y, which has the same first block, in the place of x; they swap priorities. */
 void pfx_kids_replace(struct pfx_node *parent, struct pfx_node *x, struct pfx_node *y);
