@@ -39,22 +39,26 @@ static int identity(const struct pfx_engine *e, const struct pfx_gguf *g, struct
 
 /*
  * 16 GiB, or three quarters of what the disk has and the store takes already. On a disk that
- * others have filled it is still what the store takes, and never less than one may have.
+ * others have filled it is what the store needs to lose nothing, and never less than one may have.
  */
 static uint64_t default_size(const char *path, const struct pfx_store_shape *shape)
 {
-	uint64_t room = STORE_BYTES_DEFAULT, has = 0, least = pfx_store_lmdb_least(shape);
+	uint64_t room = STORE_BYTES_DEFAULT, least = pfx_store_lmdb_least(shape, 0), free_bytes, keep;
 	struct statvfs fs;
-	struct stat file;
+	struct stat file = { 0 };
 	char name[4096];
 
 	if (statvfs(path, &fs) == 0) {
 		snprintf(name, sizeof(name), "%s/data.mdb", path);
-		if (stat(name, &file) == 0) {
-			has = (uint64_t)file.st_blocks * 512;
+		if (stat(name, &file) != 0) {
+			file.st_blocks = file.st_size = 0;
 		}
-		room = ((uint64_t)fs.f_bavail * fs.f_frsize + has) / 4 * 3;
-		room = room > has ? room : has;
+		free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+		room = (free_bytes + (uint64_t)file.st_blocks * 512) / 4 * 3;
+		keep = pfx_store_lmdb_least(shape, (uint64_t)file.st_size);
+		if (free_bytes < least && room < keep) {
+			room = keep;
+		}
 	}
 	room = room < STORE_BYTES_DEFAULT ? room : STORE_BYTES_DEFAULT;
 	return room > least ? room : least;

@@ -156,7 +156,7 @@ int pfx_store_mem_open(struct pfx_store **out, const struct pfx_store_shape *sha
 struct pfx_store_lmdb_opts {
 	const char *path; /* a folder of its own; made (0700) with its last part when missing */
 	struct pfx_store_shape shape;
-	uint64_t bytes_max; /* of the file; at least pfx_store_lmdb_least */
+	uint64_t bytes_max; /* of the file; at least pfx_store_lmdb_least of 0 */
 	int read_only;      /* also assumed when folder, file or disk cannot be written */
 	int replace;        /* clears an environment of another shape or version */
 	uint32_t walk_ms_max; /* the longest that the walk at start may take; 0: 120 s */
@@ -169,8 +169,11 @@ struct pfx_store_opened {
 	uint64_t dropped; /* rows of the index that were damaged or hung on nothing */
 };
 
-/* The least bytes_max: PFX_STORE_BYTES_MIN, or what 32 full records take. */
-uint64_t pfx_store_lmdb_least(const struct pfx_store_shape *shape);
+/*
+ * The least bytes_max (PFX_STORE_BYTES_MIN, or what 32 full records take) with which a data.mdb of
+ * file_bytes loses nothing when it is opened; 0: there is none.
+ */
+uint64_t pfx_store_lmdb_least(const struct pfx_store_shape *shape, uint64_t file_bytes);
 
 /*
  * Opens the environment in path, after a child process walked it: LMDB trusts its own pages,

@@ -94,11 +94,14 @@ static const struct pfx_store_ops lmdb_ops = {
 
 /* ---- opening ---- */
 
-uint64_t pfx_store_lmdb_least(const struct pfx_store_shape *shape)
+uint64_t pfx_store_lmdb_least(const struct pfx_store_shape *shape, uint64_t file_bytes)
 {
 	uint64_t need = 32 * room_of(shape, shape->block_tokens);
+	/* Such that room_max, as it is set when the store is opened, is the file's size. */
+	uint64_t keep = file_bytes > 0 ? (file_bytes + PFX_STORE_BYTES_MIN / 4) / 7 * 8 + 4 * PAGE : 0;
 
-	return need < PFX_STORE_BYTES_MIN ? PFX_STORE_BYTES_MIN : need;
+	need = need < PFX_STORE_BYTES_MIN ? PFX_STORE_BYTES_MIN : need;
+	return need < keep ? keep : need;
 }
 
 static int check_opts(const struct pfx_store_lmdb_opts *o, char *err, size_t errlen)
@@ -110,7 +113,7 @@ static int check_opts(const struct pfx_store_lmdb_opts *o, char *err, size_t err
 		return pfx_fail(-EINVAL, err, errlen, "%s: no store has blocks of %u tokens, %llu bytes",
 			o->path, o->shape.block_tokens, (unsigned long long)o->shape.kv_bytes);
 	}
-	need = pfx_store_lmdb_least(&o->shape);
+	need = pfx_store_lmdb_least(&o->shape, 0);
 	if (o->bytes_max < need) {
 		return pfx_fail(-EINVAL, err, errlen, "%s: a store of %llu bytes is too small, it takes "
 			"%llu", o->path, (unsigned long long)o->bytes_max, (unsigned long long)need);
@@ -211,8 +214,10 @@ static int fit_cap(struct lmdb_store *s)
 		return rc;
 	}
 	s->info.evicted += pfx_catalog_shrink(s->cat, s->room_max, pfx_lmdb_gone, s);
-	if (s->map_bytes <= s->bytes_max) {
-		return pfx_lmdb_purge(s, 0);
+	/* A file that fills the map has no pages for a deletion's copies. */
+	rc = s->map_bytes <= s->bytes_max ? pfx_lmdb_purge(s, 0) : PFX_E_FULL;
+	if (rc != PFX_E_FULL) {
+		return rc;
 	}
 	rc = pfx_lmdb_set_map(s, bytes);
 	return rc == 0 ? pfx_lmdb_compact(&s->base) : rc;

@@ -283,13 +283,6 @@ if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", disk],
             same(s.stop(), 0, "it ends as it should")
         ok("failed" in open(log).read(), "and told of", open(log).read())
         shutil.rmtree(os.path.join(disk, "s"))
-        # A restart while others fill the disk; --store-size is left to the server.
-        s = start(os.path.join(disk, "s"), "--save", "all")
-        c = s.connect()
-        want = ask(c, long[0])["digests"]
-        records = c.ask(op="save", id=1)["records"]
-        same(s.stop(), 0, "a small store on a disk with room")
-
         def fill():
             try:
                 with open(os.path.join(disk, "filler"), "ab", buffering=0) as f:
@@ -298,17 +291,25 @@ if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", disk],
             except OSError:
                 pass
 
-        fill()
-        for how in ("rw", "ro"):
-            subprocess.run(["mount", "-o", "remount," + how, disk], check=True)
+        # A restart while others fill the disk; --store-size is left to the server.
+        for n in (1, 6):
             s = start(os.path.join(disk, "s"), "--save", "all")
             c = s.connect()
-            same(c.ask(op="store", id=1).get("restored"), records,
-                 "a full disk (%s): a small store is opened" % how)
-            r = ask(c, long[0])
-            same((r["digests"], r["usage"]["cached"]["disk"] > 0), (want, True), "... and read")
-            same(s.stop(), 0, "... and closed")
-        subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+            want = [ask(c, p)["digests"] for p in long[:n]][0]
+            records = c.ask(op="save", id=1)["records"]
+            same(s.stop(), 0, "a store of %d prompts on a disk with room" % n)
+            fill()
+            for how in ("rw", "ro"):
+                subprocess.run(["mount", "-o", "remount," + how, disk], check=True)
+                s = start(os.path.join(disk, "s"), "--save", "all")
+                c = s.connect()
+                same(c.ask(op="store", id=1).get("restored"), records,
+                     "a full disk (%s): the store is opened, whole" % how)
+                r = ask(c, long[0])
+                same((r["digests"], r["usage"]["cached"]["disk"] > 0), (want, True), "... and read")
+                same(s.stop(), 0, "... and closed")
+            subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+            os.remove(os.path.join(disk, "filler"))
         file = os.path.join(disk, "s", "data.mdb")
         os.truncate(file, os.path.getsize(file) // 2)
         fill()
