@@ -49,6 +49,9 @@ static json_t *past_miss(const struct pfx_engine *e, const struct pfx_facts *f, 
 		(json_int_t)f->miss_at_token, "message", message_or_null(f->miss_message), "byte",
 		(json_int_t)f->miss_byte, "evicted_ms_ago", f->evicted_ms_ago < 0 ? json_null()
 		: json_real(f->evicted_ms_ago));
+	if (f->miss == PFX_MISS_NOT_COPIED) {
+		json_object_set_new(o, "not_copied", json_true());
+	}
 	if (f->miss_token != UINT32_MAX) {
 		json_object_set_new(o, "token", json_integer(f->miss_token));
 		if (admin) {

@@ -33,7 +33,7 @@ const char *pfx_miss_name(enum pfx_miss_reason reason)
 		[PFX_MISS_NEVER_SEEN] = "never_seen",
 		[PFX_MISS_EVICTED] = "evicted",
 		[PFX_MISS_DIVERGED] = "diverged",
-		[PFX_MISS_NOT_COPIED] = "not_copied",
+		[PFX_MISS_NOT_COPIED] = "evicted", /* from the device; the reply says what more */
 	};
 
 	return names[reason];

@@ -221,6 +221,9 @@ static void put_miss(struct pfx_buf *out, const struct pfx_event *ev)
 	}
 	ADD(out, ",\"byte\":");
 	pfx_jw_u64(out, ev->miss_byte);
+	if (ev->miss == PFX_MISS_NOT_COPIED) {
+		ADD(out, ",\"evicted_ms_ago\":null,\"not_copied\":true");
+	}
 	if (ev->miss == PFX_MISS_EVICTED) {
 		ADD(out, ",\"evicted_ms_ago\":");
 		if (ev->miss_evicted_ms_ago < 0) {
