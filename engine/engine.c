@@ -205,6 +205,7 @@ static int open_cache(struct pfx_engine *e, char *err, size_t errlen)
 		opts.save = e->tiers.writer == NULL || e->opts.saves == PFX_SAVES_OFF ? PFX_SAVE_OFF
 			: e->opts.saves == PFX_SAVES_ALL ? PFX_SAVE_ALL : PFX_SAVE_REUSED;
 		opts.policy = e->opts.eviction == PFX_EVICTION_LRU ? PFX_POLICY_LRU : PFX_POLICY_DEFAULT;
+		opts.hash_seed = pfx_rng_entropy(); /* prompts cannot be chosen to collide */
 		opts.n_marks = pfx_keep_slots(e->keep);
 		rc = pfx_cache_open(&e->cache, &opts);
 	}

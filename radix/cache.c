@@ -45,7 +45,7 @@ static int open_rest(struct pfx_cache *cache, const struct pfx_cache_opts *opts)
 	cache->buckets = pfx_calloc(cache->n_buckets, sizeof(struct pfx_space *));
 	if (cache->buckets == NULL || pfx_jump_init(&cache->jump, n) < 0 ||
 		pfx_marks_init(&cache->marks, opts->n_marks) < 0 ||
-		pfx_ghosts_init(&cache->ghosts, n) < 0) {
+		pfx_ghosts_init(&cache->ghosts, n, opts->hash_seed) < 0) {
 		return -ENOMEM;
 	}
 	return 0;

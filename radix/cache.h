@@ -63,6 +63,8 @@ struct pfx_cache_opts {
 	uint32_t n_marks;      /* logits slots; may be 0 */
 	enum pfx_policy policy; /* of the device tier */
 	enum pfx_save save;
+	/* Of the hash of tokens, which nobody who chooses prompts should know; 0 is as good in a test. */
+	uint64_t hash_seed;
 };
 
 /* -EINVAL: impossible sizes or policy; -ENOMEM. */

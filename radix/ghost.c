@@ -16,7 +16,7 @@
 #define SETS_MAX 16384u
 #define SETS_MIN 64u
 
-int pfx_ghosts_init(struct pfx_ghosts *ghosts, uint32_t n_blocks)
+int pfx_ghosts_init(struct pfx_ghosts *ghosts, uint32_t n_blocks, uint64_t seed)
 {
 	ghosts->n_sets = SETS_MIN;
 	/* Two keys a block: room for the pool's content twice over. */
@@ -35,7 +35,7 @@ int pfx_ghosts_init(struct pfx_ghosts *ghosts, uint32_t n_blocks)
 	memset(ghosts->set, 0, ghosts->n_sets * PFX_GHOST_WAYS * sizeof(uint64_t));
 	for (uint32_t i = 0; i < 256; i++) {
 		/* The top two bits are 10, so a token below 2^30 is added without a carry out. */
-		ghosts->place[i] = (uint32_t)(pfx_rng_mix(0x67686f7374, i) >> 34) | 1u << 31;
+		ghosts->place[i] = (uint32_t)(pfx_rng_mix(seed, i) >> 34) | 1u << 31;
 	}
 	return 0;
 }

@@ -30,7 +30,8 @@ struct pfx_ghosts {
 	uint32_t place[256]; /* numbers of h; so large that no sum with a token is 0 */
 };
 
-int pfx_ghosts_init(struct pfx_ghosts *ghosts, uint32_t n_blocks);
+/* seed chooses the numbers of h. */
+int pfx_ghosts_init(struct pfx_ghosts *ghosts, uint32_t n_blocks, uint64_t seed);
 void pfx_ghosts_fini(struct pfx_ghosts *ghosts);
 
 /* h of n <= 256 tokens. */

@@ -135,7 +135,7 @@ int main(void)
 {
 	struct pfx_rng rng = { .state = 11 };
 
-	if (pfx_ghosts_init(&ghosts, 1000) < 0) {
+	if (pfx_ghosts_init(&ghosts, 1000, 0x67686f7374) < 0) {
 		abort();
 	}
 	for (uint32_t i = 0; i < 4096; i++) {
