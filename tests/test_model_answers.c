@@ -32,8 +32,12 @@ struct bounds {
 
 static const struct bounds modes[] = {
 	{ "exact", "exact", PFX_KV_F16, 2e-4, 0.995, 1e-3 }, /* what bf16 throughout would give */
-	{ "fast", "fast", PFX_KV_F16, 1e-2, 0.95, 5e-3 },    /* what its option promises of the perplexity */
-	{ "int8 keys and values", "exact", PFX_KV_INT8, 3e-3, 0.965, 5e-3 }, /* likewise */
+	/*
+	 * Of these the perplexity is what the option promises. The others only tell when an option gets
+	 * worse: set above what was measured, KL 4.2e-3 and 9.2e-4, the same best token 95.2 and 97.8 %.
+	 */
+	{ "fast", "fast", PFX_KV_F16, 1e-2, 0.95, 5e-3 },
+	{ "int8 keys and values", "exact", PFX_KV_INT8, 3e-3, 0.965, 5e-3 },
 }, *mode;
 
 _Static_assert(sizeof(struct pfx_ref_position) == 4 * PFX_REF_BEST + 8, "as in the file");

@@ -9,6 +9,9 @@
  * are made on the way into the registers, straight from the blocks.
  */
 
+_Static_assert(ROWS_MAX <= PFX_P_ROWS, "the weights of a block of vectors have room");
+_Static_assert(PFX_STRIP % (16 * COLS_MAX) == 0, "a strip is a whole number of blocks");
+
 /* f16 to a word in the low 16 bits. */
 static inline v16 word(const uint16_t *half, v16 up)
 {
